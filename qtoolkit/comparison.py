@@ -1,0 +1,182 @@
+"""Two runs held against each other, node by node: equal codes, or how far from the float values."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qtoolkit.errors import BadInput, UnknownName
+from qtoolkit.execution import Run, value_name
+from qtoolkit.graph import Graph, Node, Ref
+from qtoolkit.kernel import Array
+from qtoolkit.metrics import Metrics, measure, same_bits
+from qtoolkit.ops import tensor_qparams
+from qtoolkit.qparams import QParams
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One value in both runs. equal: one dtype and the same bits; metrics compare real numbers."""
+
+    name: str
+    op: str
+    against: str
+    origin: tuple[str, ...]
+    where: str
+    elements: int
+    equal: bool
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A value that only one run has, and why it was not compared."""
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Run `b` held against run `a`, which counts as the truth; rows in the order of b's graph."""
+
+    a: Run
+    b: Run
+    rows: tuple[Row, ...]
+    missing: tuple[Missing, ...]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __getitem__(self, name: str) -> Row:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise UnknownName(f"%{name} was not compared; see .rows and .missing")
+
+    @property
+    def equal(self) -> bool:
+        """Every compared value agrees to the bit."""
+        return all(row.equal for row in self.rows)
+
+    @property
+    def first_difference(self) -> Row | None:
+        """The first row, in execution order, that is not equal."""
+        return next((row for row in self.rows if not row.equal), None)
+
+    @property
+    def elements(self) -> int:
+        return sum(row.elements for row in self.rows)
+
+    @property
+    def mean_sqnr_db(self) -> float | None:
+        """Mean over the rows with a finite SQNR; None if there is none."""
+        found = [r.metrics.sqnr_db for r in self.rows if r.metrics.sqnr_db is not None]
+        return float(np.mean(found)) if found else None
+
+    def pair(self, name: str) -> tuple[NDArray[np.float32], NDArray[np.float32], QParams | None]:
+        """Real values of one row in a and in b (logical axes), and b's qparams if quantized."""
+        row = self[name]
+        qparams = tensor_qparams(self.b.graph).get(name)
+        theirs = tensor_qparams(self.a.graph).get(row.against)
+        return _real(self.a[row.against], theirs), _real(self.b[name], qparams), qparams
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per value; the columns are the fields of Row and of Metrics."""
+        import pandas as pd
+
+        told = [asdict(row) for row in self.rows]
+        return pd.DataFrame([row | row.pop("metrics") for row in told])
+
+    def __repr__(self) -> str:
+        told = "all equal" if self.equal else f"mean SQNR {_db(self.mean_sqnr_db)}"
+        if not self.equal and (first := self.first_difference):
+            told += f"; first difference at %{first.name}"
+        return (
+            f"Comparison({self.b.backend} against {self.a.backend}: {len(self.rows)} values, "
+            f"{self.elements} elements, {told}; {len(self.missing)} not compared)"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>{self.to_dataframe().to_html(max_rows=20)}"
+
+
+def compare(a: Run, b: Run) -> Comparison:
+    """Hold run b against run a, the truth.
+
+    If a ran the captured float graph, a value of b is joined to the *last* node of its origin: a
+    folded conv is held against the activation it ends with. Otherwise values are joined by name, a
+    transition by the name of what it copies. Values without a partner are listed in `.missing`
+    with the reason. Raises BadInput if b ran the captured graph and a did not.
+    """
+    by_origin = a.graph.captured and not b.graph.captured
+    if b.graph.captured and not a.graph.captured:
+        raise BadInput("compare(a, b): a is the truth, so give the float run first")
+    qa, qb = tensor_qparams(a.graph), tensor_qparams(b.graph)
+    rows: list[Row] = []
+    missing: list[Missing] = []
+    reached: set[str] = set()
+    for node in b.graph.nodes:
+        for index in range(len(node.types)):
+            key = value_name(Ref(node.name, index))
+            against = _partner(node, key, b.graph, by_origin)
+            if against not in a.values:
+                missing.append(Missing(key, _why_missing(node, against, a)))
+                continue
+            reached.add(against)
+            q, theirs = (qb.get(node.name), qa.get(against)) if index == 0 else (None, None)
+            if a[against].shape != b[key].shape:
+                told = f"its shape {list(b[key].shape)} is {list(a[against].shape)} in {a.backend}"
+                missing.append(Missing(key, told))
+                continue
+            rows.append(_row(node, key, against, a[against], b[key], theirs, q))
+    if not by_origin:
+        missing += [
+            Missing(n, f"only {a.backend} computes it") for n in a.values if n not in reached
+        ]
+    return Comparison(a, b, tuple(rows), tuple(missing))
+
+
+def _partner(node: Node, key: str, graph: Graph, by_origin: bool) -> str:
+    if by_origin:
+        return node.origin[-1] if node.origin else key
+    at = node
+    while at.op == "transition":
+        at = graph[next(at.refs()).node]
+    return at.name if at is not node else key
+
+
+def _why_missing(node: Node, against: str, a: Run) -> str:
+    if against == node.name and not node.origin:
+        return f"{a.backend} has no value of that name, and it stands for no captured node"
+    return f"{a.backend} has no value %{against}"
+
+
+def _row(
+    node: Node, key: str, against: str, a: Array, b: Array, qa: QParams | None, qb: QParams | None
+) -> Row:
+    found = measure(_real(a, qa), _real(b, qb), qb)
+    where = str(node.where)
+    return Row(key, node.op, against, node.origin, where, int(b.size), same_bits(a, b), found)
+
+
+def _real(value: Array, qparams: QParams | None) -> NDArray[np.float32]:
+    """Codes as real numbers; anything else as float32."""
+    if qparams is not None and value.dtype.kind in "iu":
+        return qparams.dequantize(value)
+    return value.astype(np.float32)
+
+
+def _db(value: float | None) -> str:
+    return "none" if value is None else f"{value:.1f} dB"
+
+
+def top1(run: Run, index: int = 0) -> int:
+    """The class of the largest logit of output `index`, sample 0."""
+    return int(np.argmax(np.asarray(run.outputs[index])[0]))

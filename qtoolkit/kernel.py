@@ -1,0 +1,51 @@
+"""What a kernel is: data that `lower` and `place` read, and a way to bind it to a node."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qtoolkit.graph import Graph, Node
+from qtoolkit.layout import Reps
+
+Array = NDArray[np.generic]
+Bound = Callable[..., Array | tuple[Array, ...]]
+
+
+def always(node: Node, graph: Graph) -> str | None:
+    """A why_not that never refuses."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One way to compute an op on a backend.
+
+    why_not(node, graph) says why the kernel cannot take a node, or None. reps(node, graph) gives
+    the repset of each operand and result in order of preference, and which operands are tied.
+    prepacked lists the schema positions whose constants the kernel packs when it is bound.
+
+    bind(args) receives the arguments in schema order, constants as arrays and runtime tensors as
+    the placeholder RUNTIME, packs what it wants to, and returns a function of the runtime tensors
+    alone (in schema order, lists flattened). Tensors are logical arrays (NCHW axes); their strides
+    are those the representation says.
+    """
+
+    name: str
+    op: str
+    bind: Callable[[Sequence[Any]], Bound]
+    reps: Callable[[Node, Graph], Reps]
+    why_not: Callable[[Node, Graph], str | None] = always
+    prepacked: tuple[int, ...] = ()
+
+
+class Runtime:
+    """The placeholder that stands for a tensor known only when the graph runs."""
+
+    def __repr__(self) -> str:
+        return "RUNTIME"
+
+
+RUNTIME = Runtime()

@@ -1,0 +1,153 @@
+"""Where a tensor lives and in which order: storages, memory layouts, and sets of both (repsets).
+
+Logical tensors are always NCHW; a representation says how their cells lie in memory. On the CPU
+(BUFFER, WIDTH) is a C-contiguous array and (BUFFER, CHANNELS) is channels-last (NHWC, NLC).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Storage(IntEnum):
+    """What kind of memory object holds a tensor. Values as in ExecuTorch's Vulkan schema."""
+
+    BUFFER = 0
+    TEXTURE_3D = 1
+
+
+class Layout(IntEnum):
+    """Which cells lie next to each other. Values as in ExecuTorch's Vulkan schema.
+
+    WIDTH, HEIGHT, CHANNELS name the innermost ("packed") dimension; the PACKED_INT8 layouts
+    hold blocks of four int8 cells in one 32-bit word (4W4C: 4 columns x 4 channels).
+    """
+
+    WIDTH = 0
+    HEIGHT = 1
+    CHANNELS = 2
+    PACKED_INT8_4W4C = 3
+    PACKED_INT8_4H4W = 4
+    PACKED_INT8_4W = 5
+    PACKED_INT8_4C1W = 8
+    PACKED_INT8_CONV2D = 9
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TensorRepr:
+    """One representation: a storage and a memory layout."""
+
+    storage: Storage
+    layout: Layout
+
+    def __str__(self) -> str:
+        return f"{self.storage.name.lower()}/{self.layout.name.lower()}"
+
+    @classmethod
+    def parse(cls, text: str) -> "TensorRepr":
+        """Read back what str() wrote, e.g. 'buffer/channels'."""
+        storage, layout = text.split("/")
+        return cls(Storage[storage.upper()], Layout[layout.upper()])
+
+
+ALL_REPRS = tuple(TensorRepr(s, m) for s in Storage for m in Layout)
+_BIT = {r: 1 << i for i, r in enumerate(ALL_REPRS)}
+
+
+class RepSet:
+    """The representations a tensor may have, in order of preference.
+
+    Equality and hashing are those of the *set*: `RepSet([a, b]) == RepSet([b, a])`. Intersection
+    keeps the order of the left operand.
+    """
+
+    __slots__ = ("mask", "reprs")
+    reprs: tuple[TensorRepr, ...]
+    mask: int
+
+    def __init__(self, reprs: Iterable[TensorRepr]) -> None:
+        kept = tuple(dict.fromkeys(reprs))
+        object.__setattr__(self, "reprs", kept)
+        object.__setattr__(self, "mask", sum(_BIT[r] for r in kept))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"RepSet is immutable; cannot set {name}")
+
+    def __reduce__(self) -> tuple[type["RepSet"], tuple[tuple[TensorRepr, ...]]]:
+        return RepSet, (self.reprs,)
+
+    def __and__(self, other: "RepSet") -> "RepSet":
+        return self if not self.mask & ~other.mask else RepSet(r for r in self.reprs if r in other)
+
+    def __contains__(self, r: TensorRepr) -> bool:
+        return bool(self.mask & _BIT[r])
+
+    def __iter__(self) -> Iterator[TensorRepr]:
+        return iter(self.reprs)
+
+    def __len__(self) -> int:
+        return len(self.reprs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RepSet) and self.mask == other.mask
+
+    def __hash__(self) -> int:
+        return self.mask
+
+    @property
+    def decided(self) -> bool:
+        """Exactly one representation is left."""
+        return len(self.reprs) == 1
+
+    @property
+    def only(self) -> TensorRepr:
+        """The one representation of a decided set."""
+        (one,) = self.reprs
+        return one
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(map(str, self.reprs)) + "}"
+
+    __repr__ = __str__
+
+
+CONTIGUOUS = TensorRepr(Storage.BUFFER, Layout.WIDTH)
+CHANNELS_LAST = TensorRepr(Storage.BUFFER, Layout.CHANNELS)
+
+
+@dataclass(frozen=True, slots=True)
+class Reps:
+    """What a kernel demands of its operands, or, once placed, what each of them has.
+
+    `inputs[i]` belongs to schema position i (None: not a tensor, or nothing is demanded);
+    `outputs[j]` to result j. A tie lists operands that must share one representation: i for
+    input i, -1 - j for output j.
+    """
+
+    inputs: tuple[RepSet | None, ...]
+    outputs: tuple[RepSet, ...]
+    ties: tuple[tuple[int, ...], ...] = ()
+
+    def at(self, slot: int) -> RepSet | None:
+        """The repset of a slot: i >= 0 is input i, -1 - j is output j."""
+        if slot < 0:
+            return self.outputs[-1 - slot]
+        return self.inputs[slot] if slot < len(self.inputs) else None
+
+    def replaced(self, slot: int, repset: RepSet) -> "Reps":
+        """The same demands with one slot's repset changed."""
+        if slot < 0:
+            outs = list(self.outputs)
+            outs[-1 - slot] = repset
+            return Reps(self.inputs, tuple(outs), self.ties)
+        ins = list(self.inputs)
+        ins[slot] = repset
+        return Reps(tuple(ins), self.outputs, self.ties)
+
+    def __str__(self) -> str:
+        ins = ", ".join("-" if r is None else _short(r) for r in self.inputs)
+        return f"[{ins}] -> [{', '.join(_short(r) for r in self.outputs)}]"
+
+
+def _short(repset: RepSet) -> str:
+    return str(repset.only) if repset.decided else str(repset)

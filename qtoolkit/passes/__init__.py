@@ -1,0 +1,1 @@
+"""The passes, one stage a module: fuse, lower, place, transitions."""

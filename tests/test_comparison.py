@@ -1,0 +1,82 @@
+"""comparison.py: joins by name and by origin, transitions by their source, missing with reasons."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from build import Builder, tensor
+
+from qtoolkit.comparison import compare
+from qtoolkit.errors import BadInput
+from qtoolkit.execution import Run
+from qtoolkit.graph import DType, Graph, Node, Ref, TensorType
+from qtoolkit.kernel import Array
+
+
+def run(graph: Graph, values: dict[str, Array], backend: str = "reference") -> Run:
+    return Run(backend, "test", graph, values, {})
+
+
+def captured() -> Graph:
+    b = Builder()
+    x = b.input("x", 4)
+    conv = b.op("conv", "f", (x,), tensor(4))
+    return b.graph(b.op("bn", "g", (conv,), tensor(4)))
+
+
+def compiled(extra: bool = False) -> Graph:
+    kind = TensorType((4,), DType.INT8)
+    nodes = [
+        Node("x", "input", (), (tensor(4),)),
+        Node("conv", "q8_clamp", (Ref("x"), -128, 127), (kind,), ("conv", "bn")),
+    ]
+    if extra:
+        nodes.append(
+            Node("conv_to_channels", "transition", (Ref("conv"),), (kind,), ("conv", "bn"))
+        )
+    return Graph(tuple(nodes), ("x",), (Ref("conv"),))
+
+
+X = np.arange(4, dtype=np.float32)
+
+
+def test_a_folded_conv_is_held_against_the_last_of_its_origin() -> None:
+    float_run = run(captured(), {"x": X, "conv": X * 100, "bn": X}, "torch")
+    found = compare(float_run, run(compiled(), {"x": X, "conv": X.astype(np.int8)}))
+    assert found["conv"].against == "bn" and found["conv"].metrics.max_abs == 0
+
+
+def test_a_transition_is_held_against_what_it_copies() -> None:
+    codes = np.arange(4, dtype=np.int8)
+    a = run(compiled(), {"x": X, "conv": codes})
+    b = run(compiled(extra=True), {"x": X, "conv": codes, "conv_to_channels": codes}, "numba")
+    found = compare(a, b)
+    assert found.equal and not found.missing and found["conv_to_channels"].against == "conv"
+    planted = codes.copy()
+    planted[2] += 1
+    found = compare(a, run(b.graph, {**b.values, "conv_to_channels": planted}, "numba"))
+    assert found.first_difference and found.first_difference.name == "conv_to_channels"
+
+
+def test_values_without_a_partner_are_listed_from_both_sides() -> None:
+    graph = compiled()
+    a = run(graph, {"x": X, "conv": X, "only_a": X})
+    told = {m.node: m.why for m in compare(a, run(graph, {"x": X, "conv": X}, "numba")).missing}
+    assert told == {"only_a": "only reference computes it"}
+    nodes = tuple(replace(n, origin=()) if n.name == "conv" else n for n in graph.nodes)
+    alone = Graph(nodes, graph.inputs, graph.outputs)
+    (missing,) = compare(
+        run(captured(), {"x": X}, "torch"), run(alone, {"x": X, "conv": X})
+    ).missing
+    assert missing.node == "conv"
+
+
+def test_other_shapes_are_missing_and_not_broadcast() -> None:
+    graph = compiled()
+    found = compare(run(graph, {"x": X, "conv": X}), run(graph, {"x": X, "conv": X[:1]}))
+    assert [m.node for m in found.missing] == ["conv"]
+
+
+def test_the_float_run_comes_first() -> None:
+    with pytest.raises(BadInput, match="give the float run first"):
+        compare(run(compiled(), {}), run(captured(), {}))
