@@ -1,0 +1,74 @@
+"""qtoolkit: see, run and compare what a quantizing compiler does to a network, to the bit.
+
+    import qtoolkit as qt
+
+The face, by name. Each name is fetched from its room when it is first asked for, so that importing
+this package costs next to nothing and a saved graph runs where torch is not installed.
+"""
+
+__version__ = "0.1.0"
+
+# As typing.TYPE_CHECKING, which type checkers take for true, without importing typing.
+TYPE_CHECKING = False
+
+# name -> (room, name there); a room under its own name has None there.
+FACE: dict[str, tuple[str, str | None]] = {
+    "Comparison": ("qtoolkit.comparison", "Comparison"),
+    "DType": ("qtoolkit.graph", "DType"),
+    "FuseRules": ("qtoolkit.passes.rules", "FuseRules"),
+    "Graph": ("qtoolkit.graph", "Graph"),
+    "PlaceRules": ("qtoolkit.passes.rules", "PlaceRules"),
+    "QParams": ("qtoolkit.qparams", "QParams"),
+    "QtoolkitError": ("qtoolkit.errors", "QtoolkitError"),
+    "Run": ("qtoolkit.execution", "Run"),
+    "Trace": ("qtoolkit.trace", "Trace"),
+    "capture": ("qtoolkit.program", "capture"),
+    "compare": ("qtoolkit.comparison", "compare"),
+    "compile": ("qtoolkit.pipeline", "compile"),
+    "draw": ("qtoolkit.draw", None),
+    "execute": ("qtoolkit.execution", "execute"),
+    "load": ("qtoolkit.pipeline", "load"),
+    "models": ("qtoolkit.models", None),
+    "ops": ("qtoolkit.ops", None),
+    "quantize": ("qtoolkit.quantizer", "quantize"),
+    "run_float": ("qtoolkit.program", "run_float"),
+    "save": ("qtoolkit.graphfile", "save"),
+}
+
+__all__ = ["__version__", *FACE]
+
+if TYPE_CHECKING:
+    from qtoolkit import draw as draw
+    from qtoolkit import models as models
+    from qtoolkit import ops as ops
+    from qtoolkit.comparison import Comparison as Comparison
+    from qtoolkit.comparison import compare as compare
+    from qtoolkit.errors import QtoolkitError as QtoolkitError
+    from qtoolkit.execution import Run as Run
+    from qtoolkit.execution import execute as execute
+    from qtoolkit.graph import DType as DType
+    from qtoolkit.graph import Graph as Graph
+    from qtoolkit.graphfile import save as save
+    from qtoolkit.passes.rules import FuseRules as FuseRules
+    from qtoolkit.passes.rules import PlaceRules as PlaceRules
+    from qtoolkit.pipeline import compile as compile
+    from qtoolkit.pipeline import load as load
+    from qtoolkit.program import capture as capture
+    from qtoolkit.program import run_float as run_float
+    from qtoolkit.qparams import QParams as QParams
+    from qtoolkit.quantizer import quantize as quantize
+    from qtoolkit.trace import Trace as Trace
+else:
+
+    def __getattr__(name):
+        if name not in FACE:
+            raise AttributeError(f"qtoolkit has no {name!r}; it has {', '.join(FACE)}")
+        from importlib import import_module
+
+        room, there = FACE[name]
+        module = import_module(room)
+        return module if there is None else getattr(module, there)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

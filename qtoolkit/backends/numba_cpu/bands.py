@@ -1,0 +1,43 @@
+"""One loop over several threads: the results are cut into bands, each computed by one thread.
+
+Compiled loops release the interpreter lock, so Python's threads do. Numba's own prange cost 4 to
+8 ms a call where another process held one of the two cores (its workers spin), and doubles the
+time to compile. Every cell is computed by one thread in one way: the count cannot show.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+from numba.core import config
+
+ALONE = 2_000_000  # multiply-adds a thread must get; below, handing over costs more than it gains
+
+
+def threads() -> int:
+    """How many threads a loop may use: Numba's NUMBA_NUM_THREADS, by default all cores."""
+    return int(vars(config)["NUMBA_NUM_THREADS"])
+
+
+def in_bands(loop: Callable[[int, int], None], count: int, work: int, grain: int = 1) -> None:
+    """Call loop(start, stop) so that the bands cover range(count).
+
+    work: the multiply-adds of the whole. Bands start at multiples of `grain`.
+    """
+    parts = max(1, min(threads(), work // ALONE, count // grain))
+    size = -(-count // (parts * grain)) * grain
+    if parts == 1 or size >= count:
+        loop(0, count)
+        return
+    pool = _pool(parts - 1, os.getpid())
+    others = [pool.submit(loop, a, min(a + size, count)) for a in range(size, count, size)]
+    loop(0, size)
+    for other in others:
+        other.result()
+
+
+@lru_cache(maxsize=4)
+def _pool(workers: int, process: int) -> ThreadPoolExecutor:
+    """Threads kept between calls; a forked process has none of its parent's and makes its own."""
+    return ThreadPoolExecutor(workers, thread_name_prefix="qtoolkit-numba")

@@ -1,0 +1,256 @@
+"""The `qtoolkit` command: doctor, explore and lab."""
+
+import importlib.util
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Annotated, Any
+
+import typer
+
+from qtoolkit import __version__
+from qtoolkit.errors import BadInput, GateFailed, MissingDependency, QtoolkitError, UnknownName
+
+# Click's ClickException, or that of typer's own copy of Click: typer exports only its children.
+UsageError: Any = typer.BadParameter.__mro__[2]
+WEIGHTS = ("per-channel", "per-tensor")
+INTERRUPTED = 130
+SECONDS_TO_END = 3
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line. Returns 0, 1 for a failed gate, 2 for bad input, 130 for Ctrl-C.
+
+    An error is one line on stderr; a traceback is a fault of ours.
+    """
+    _own_output_only()
+    try:
+        return app(args=arguments, prog_name="qtoolkit", standalone_mode=False) or 0
+    except UsageError as why:
+        return _failed(f"{why.format_message().rstrip('.')}; see {_help_of(why)}", 2)
+    except GateFailed as why:
+        return _failed(str(why), 1)
+    except QtoolkitError as why:
+        return _failed(str(why), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return _failed("interrupted", INTERRUPTED)
+
+
+def _failed(why: str, code: int) -> int:
+    typer.echo(f"qtoolkit: {' '.join(why.split())}", err=True)
+    return code
+
+
+def _help_of(why: Any) -> str:
+    return f"{why.ctx.command_path if why.ctx else 'qtoolkit'} --help"
+
+
+def _own_output_only() -> None:
+    """Keep foreign warnings and log lines below ERROR off the terminal; ours become notes.
+
+    Warnings are left alone where the user said with -W or PYTHONWARNINGS what to do with them.
+    """
+    logging.disable(logging.WARNING)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"qtoolkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def qtoolkit(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """See, run and compare what a quantizing compiler does to a network, to the bit."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Show versions, CPU and Vulkan devices, what is missing, and the command that mends it."""
+    from qtoolkit.doctor import examine
+
+    found = examine()
+    typer.echo(json.dumps(found, indent=1) if as_json else found)
+
+
+@app.command()
+def explore(
+    model: Annotated[
+        str,
+        typer.Argument(help="A model of the table, a .pt2 file, or package.module:factory."),
+    ],
+    weights: Annotated[
+        str, typer.Option(help="Granularity of the weights: per-channel or per-tensor.")
+    ] = "per-channel",
+    backends: Annotated[
+        str, typer.Option(help="Backends to run, separated by commas; reference always runs.")
+    ] = "reference,numba",
+    notebooks: Annotated[
+        str, typer.Option(help="Notebooks to run and keep: tour, all or none.")
+    ] = "tour",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the report  [default: explore-MODEL]")
+    ] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|FILE.npz|LOADER",
+            help="Calibration and evaluation data: images, arrays, or package.module:loader.",
+        ),
+    ] = None,
+    preprocess: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FUNCTION", help="package.module:function, from an image of DIR to an input."
+        ),
+    ] = None,
+) -> None:
+    """Quantize a model, run it on every backend, compare node by node, and write a report."""
+    if weights not in WEIGHTS:
+        raise UnknownName(f"--weights {weights!r}; choose {' or '.join(WEIGHTS)}")
+    names = _backends(backends)
+    folder = _folder(out or Path(f"explore-{_slug(model)}"))
+    typer.echo(f"qtoolkit {__version__} explores {model}")
+    with _stage("load model"):
+        from qtoolkit import exploration, models, report
+
+        asked = report.chosen(notebooks)
+        report.require(asked)
+        chosen = models.load(model, inputs=inputs, preprocess=preprocess)
+    found = exploration.explore(chosen, weights, names, progress=_told)
+    with _stage("report"):
+        written = report.write_report(found, folder)
+    given = {"model": model, "weights": weights, "backends": list(names)}
+    given |= {k: v for k, v in (("inputs", inputs), ("preprocess", preprocess)) if v}
+    ran = report.run_notebooks(asked, folder, given, progress=_told)
+    typer.echo(f"\n{report.table(found)}\n")
+    for path in (written.html, *(each.path for each in ran)):
+        typer.echo(f"wrote {path}")
+    reasons = (*report.failures(found), *(each.failure for each in ran if each.failure))
+    if reasons:
+        raise GateFailed("; ".join(reasons))
+
+
+def _told(stage: str, seconds: float) -> None:
+    typer.echo(f"  {stage:<32}{seconds:7.1f} s")
+
+
+@contextmanager
+def _stage(name: str) -> Iterator[None]:
+    start = perf_counter()
+    yield
+    _told(name, perf_counter() - start)
+
+
+def _backends(listed: str) -> tuple[str, ...]:
+    """The backends of --backends, reference first, each once."""
+    from qtoolkit.backends import BACKENDS
+
+    names = [name.strip() for name in listed.split(",") if name.strip()]
+    for name in names:
+        if name not in BACKENDS:
+            raise UnknownName(f"--backends {name!r}; choose among {', '.join(BACKENDS)}")
+    return tuple(dict.fromkeys(("reference", *names)))
+
+
+def _slug(model: str) -> str:
+    """A folder name for a model: of a path its stem, of module:factory both parts."""
+    return re.sub(r"[^\w.-]+", "-", Path(model).name.removesuffix(".pt2")).strip("-.") or "model"
+
+
+def _folder(out: Path) -> Path:
+    """The folder of the report, not made yet. Raises BadInput if it could not hold files."""
+    parent = out.absolute().parent
+    if not parent.is_dir():
+        raise BadInput(f"--out {out}: there is no folder {parent}; make it first")
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"--out {out}: a file of that name is in the way; name a folder")
+    if not os.access(out if out.exists() else parent, os.W_OK):
+        raise BadInput(f"--out {out}: not writable; choose another folder")
+    return out
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def lab(context: typer.Context) -> None:
+    """Open JupyterLab on the notebooks; further options go to it, e.g. --no-browser.
+
+    An installed qtoolkit copies its notebooks to ./qtoolkit-notebooks; what is there stays.
+    """
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise MissingDependency(
+            "jupyterlab is not installed; run: python -m pip install 'qtoolkit[notebook]'"
+        )
+    folder = _notebooks()
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}", "-y"]
+    command.append("--ServerApp.log_level=ERROR")
+    if os.geteuid() == 0:  # Jupyter asks root for this; its token guards the server all the same.
+        command.append("--allow-root")
+    raise typer.Exit(_serve([*command, *context.args], folder))
+
+
+def _serve(command: Sequence[str], folder: Path) -> int:
+    """Run a Jupyter server until it ends or Ctrl-C does it; the exit code."""
+    from jupyter_server.serverapp import list_running_servers
+
+    server = subprocess.Popen(command)
+    try:
+        while server.poll() is None:
+            mine = [s for s in list_running_servers() if s["pid"] == server.pid]
+            if mine:
+                address = f"{mine[0]['url']}lab?token={mine[0]['token']}"
+                typer.echo(f"JupyterLab shows {folder} at {address} (Ctrl-C ends it)")
+                break
+            sleep(0.2)
+        return server.wait()
+    except KeyboardInterrupt:
+        server.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(SECONDS_TO_END)
+        server.terminate()
+        raise
+
+
+def _notebooks() -> Path:
+    """The notebooks of the checkout, or a copy of the installed ones that may be written to."""
+    from qtoolkit.resources import checkout, shipped
+
+    source = shipped("notebooks")
+    if checkout() is not None:
+        return source
+    folder = Path.cwd() / "qtoolkit-notebooks"
+    try:
+        folder.mkdir(exist_ok=True)
+        for path in source.glob("*.ipynb"):
+            if not (folder / path.name).exists():
+                (folder / path.name).write_bytes(path.read_bytes())
+    except OSError as why:
+        raise BadInput(f"{folder}: {why.strerror}; start lab in a folder of yours") from why
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(main())

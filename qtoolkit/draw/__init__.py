@@ -1,0 +1,22 @@
+"""Pictures of graphs, runs and comparisons: draw.x(data, ax=None) gives Axes and shows nothing."""
+
+from qtoolkit.draw.choice import default_node
+from qtoolkit.draw.clock import timing
+from qtoolkit.draw.deviation import error, error_map
+from qtoolkit.draw.input import photo
+from qtoolkit.draw.network import graph
+from qtoolkit.draw.scales import channel_scales
+from qtoolkit.draw.svg import graph_svg
+from qtoolkit.draw.waterfall import sqnr
+
+__all__ = [
+    "channel_scales",
+    "default_node",
+    "error",
+    "error_map",
+    "graph",
+    "graph_svg",
+    "photo",
+    "sqnr",
+    "timing",
+]

@@ -1,0 +1,99 @@
+"""What a picture can find out by itself: weight ranges, granularity, and a node worth a look."""
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qtoolkit.draft import Draft
+from qtoolkit.errors import UnknownName
+from qtoolkit.graph import Const, Graph, Node
+from qtoolkit.ops import OPS
+from qtoolkit.passes.fuse_weighted import WEIGHTED
+from qtoolkit.passes.qdq import operand
+from qtoolkit.qparams import QParams
+
+WEIGHTS = (*WEIGHTED, *dict.fromkeys(WEIGHTED.values()))
+
+
+def default_node(graph: Graph, among: Collection[str] | None = None) -> str:
+    """The conv or linear whose channels differ most in weight range, depthwise convs first.
+
+    Works on float, q/dq and compiled graphs. `among` restricts the choice. Raises UnknownName if
+    the graph has no op with constant weights.
+    """
+    best: tuple[int, float, str] | None = None
+    for node in graph.nodes:
+        if among is not None and node.name not in among:
+            continue
+        found = channel_ranges(graph, node.name) if node.op in WEIGHTS else None
+        if found is None or not found.any():
+            continue
+        rank = 2 if is_depthwise(graph, node) else int("conv" in node.op)
+        spread = float(found.max() / np.median(found[found > 0]))
+        if best is None or (rank, spread) > best[:2]:
+            best = rank, spread, node.name
+    if best is None:
+        raise UnknownName("no conv or linear with constant weights in this graph; name a node")
+    return best[2]
+
+
+def is_depthwise(graph: Graph, node: Node) -> bool:
+    """A conv with one group per input channel, and more than one of them."""
+    if "conv" not in node.op or node.op not in WEIGHTS:
+        return False
+    x = graph.type_of(node.args[0])
+    return x is not None and node.args[6] == x.sizes[1] > 1
+
+
+def channel_ranges(graph: Graph, name: str) -> NDArray[np.float64] | None:
+    """max|w| of each output channel of a conv or linear, up to one factor common to all.
+
+    None where the weight is not a constant with values.
+    """
+    node = graph[name]
+    weight = node.args[1] if len(node.args) > 1 else None
+    if node.op not in WEIGHTS:
+        return None
+    if isinstance(weight, Const):
+        array = graph.constants[weight.name].array
+        if array is None:
+            return None
+        reach = _reach(array.astype(np.float64))
+        if node.op in OPS and "bias_scale" in OPS[node.op].schema:
+            factor = graph.array(node.args[OPS[node.op].position("bias_scale")])
+            return reach * factor.astype(np.float64)
+        return reach
+    quantized = weight_qparams(graph, name)
+    if quantized is None:
+        return None
+    codes, q = quantized
+    centred = codes.astype(np.float64) - q.spread(q.zero_point, codes.ndim)
+    return _reach(centred) * q.scale.astype(np.float64)
+
+
+def weight_qparams(graph: Graph, name: str) -> tuple[NDArray[np.generic], QParams] | None:
+    """Codes and qparams of a node's weight in a q/dq graph; None if it has none with values."""
+    node = graph[name]
+    found = operand(node.args[1], Draft(graph)) if len(node.args) > 1 else None
+    if found is None or not isinstance(found.codes, Const):
+        return None
+    array = graph.constants[found.codes.name].array
+    return None if array is None else (array, found.qparams)
+
+
+def granularity(graph: Graph) -> str:
+    """'per-channel' if any weight of a q/dq or compiled graph is so, else 'per-tensor'."""
+    for node in graph.nodes:
+        if node.op == "quantized_decomposed.dequantize_per_channel.default":
+            return "per-channel"
+        if node.op in OPS and "bias_scale" in OPS[node.op].schema:
+            scale = graph.type_of(node.args[OPS[node.op].position("bias_scale")])
+            if scale is not None and scale.numel > 1:
+                return "per-channel"
+    return "per-tensor"
+
+
+def _reach(weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    flat = np.abs(weight).reshape(weight.shape[0], -1)
+    return np.asarray(flat.max(axis=1, initial=0.0), np.float64)

@@ -1,0 +1,269 @@
+"""SQNR per node in the order of the graph, one granularity of weights against the other."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from qtoolkit.comparison import Comparison, Row
+from qtoolkit.draw.choice import granularity
+from qtoolkit.draw.frame import (
+    SMALL,
+    Label,
+    axis_labels,
+    direct_labels,
+    heading,
+    joined,
+    margin_labels,
+    ran_on,
+    start,
+)
+from qtoolkit.draw.modules import blocks
+from qtoolkit.draw.palette import BAND, ERROR, GRANULARITY, WIRE, ink
+from qtoolkit.errors import BadInput
+from qtoolkit.ops import OPS
+from qtoolkit.passes.fuse import BORDER
+
+NAMED = 24
+GAINERS = 6
+LEAST_GAIN = 3.0
+
+
+class Measured(Protocol):
+    """What one node needs to be drawn: an exploration's NodeSummary is one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def op(self) -> str: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def sqnr(self) -> str: ...
+    @property
+    def sqnr_db(self) -> float | None: ...
+
+
+Nodes = Comparison | Iterable[Measured]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """SQNR of one value: a figure, or 'exact' or 'no signal' without one."""
+
+    name: str
+    module: str
+    sqnr: str
+    db: float | None
+    computes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One quantization of the model: its name, colour and points."""
+
+    label: str
+    color: str
+    points: Mapping[str, Point]
+
+    @property
+    def mean(self) -> float | None:
+        found = [p.db for p in self.points.values() if p.db is not None]
+        return float(np.mean(found)) if found else None
+
+
+def sqnr(
+    nodes: Nodes,
+    other: Nodes | None = None,
+    *,
+    labels: tuple[str, str] | None = None,
+    data: str = "",
+    device: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """SQNR against float of every int8 value; with `other`, which layers gain by the choice.
+
+    nodes, other: comparisons with the float run, or the NodeSummaries of an exploration. data says
+    what was run ('random data' where it is); labels and device are read from comparisons and must
+    be given for summaries. Means leave out what is exact.
+    """
+    told = _labels(nodes, other, labels)
+    sides = [Side(name, color, _points(each)) for name, color, each in told]
+    names = list(dict.fromkeys(name for side in sides for name in side.points))
+    if not names:
+        raise BadInput("no int8 value to draw an SQNR of; compare a float run with an int8 run")
+    ax = start(ax, 4.6)
+    _limits(ax, sides, len(names))
+    _blocks(ax, names, sides)
+    gains = _gains(ax, names, sides) if len(sides) == 2 else ()
+    for side in sides:
+        _dots(ax, names, side)
+    _means(ax, sides)
+    if isinstance(nodes, Comparison):
+        device = device or ran_on(nodes.b)
+    title = "SQNR per node: " + " against ".join(side.label for side in sides)
+    heading(ax, title, joined(device, data) + "\n" + _summary(names, sides))
+    if gains:
+        _name_gains(ax, gains, *sides)
+    return ax
+
+
+def _labels(
+    nodes: Nodes, other: Nodes | None, labels: tuple[str, str] | None
+) -> list[tuple[str, str, Nodes]]:
+    given = [nodes] if other is None else [nodes, other]
+    names = list(labels or GRANULARITY)
+    if labels is None and isinstance(nodes, Comparison):
+        names[0] = granularity(nodes.b.graph)
+        if isinstance(other, Comparison):
+            names[1] = granularity(other.b.graph)
+    spare = iter((ERROR, WIRE))
+    return [
+        (name, GRANULARITY.get(name) or next(spare), each)
+        for name, each in zip(names, given, strict=False)
+    ]
+
+
+def _points(nodes: Nodes) -> dict[str, Point]:
+    """Every value by name, the inputs left out."""
+    found: dict[str, Point] = {}
+    for n in nodes:
+        if n.op == "input":
+            continue
+        m = n.metrics if isinstance(n, Row) else n
+        module, _, source = n.where.partition(" ")
+        own = module if source or ":" not in module else ""
+        computes = n.op not in OPS or not OPS[n.op].moves
+        found[n.name] = Point(n.name, own, m.sqnr, m.sqnr_db, computes and n.op not in BORDER)
+    return found
+
+
+def _limits(ax: Axes, sides: Sequence[Side], count: int) -> None:
+    points = [p for side in sides for p in side.points.values()]
+    figures = [p.db for p in points if p.db is not None] or [0.0, 1.0]
+    low, high = min(figures), max(figures)
+    room = max(1.0, 0.1 * (high - low))
+    edges = {p.sqnr for p in points}
+    below = 3.5 * room if "no signal" in edges else 2 * room
+    above = 3.5 * room if "exact" in edges else 2.5 * room
+    ax.set_ylim(low - below, high + above)
+    ax.set_xlim(-0.8, count - 0.2)
+
+
+def _blocks(ax: Axes, names: Sequence[str], sides: Sequence[Side]) -> None:
+    """Shade every other module and name it, or name each node where there are few."""
+    of = {n: p for side in reversed(sides) for n, p in side.points.items()}
+    if len(names) <= NAMED:
+        ax.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
+        axis_labels(ax, "", "SQNR against float, dB")
+        return
+    found = blocks([of[n].module for n in names])
+    for i, block in enumerate(found):
+        if i % 2 == 0:
+            ax.axvspan(block.first - 0.5, block.last + 0.5, color=BAND, zorder=0, linewidth=0)
+    texts, shared = _short_labels([b.label for b in found])
+    centres = [(b.first + b.last) / 2 for b in found]
+    ax.set_xticks(centres, texts)
+    words = f"module {shared}.N, in the order of the graph" if shared else "module"
+    axis_labels(ax, words, "SQNR against float, dB")
+
+
+def _short_labels(labels: Sequence[str]) -> tuple[list[str], str]:
+    """Numbers alone for the family of blocks that has most members; that family's name."""
+    families = [label.rpartition(".")[0] for label in labels if "." in label]
+    shared = max(set(families), key=families.count) if families else ""
+    short = [
+        label.rpartition(".")[2] if shared and label.startswith(shared + ".") else ""
+        for label in labels
+    ]
+    return short, shared
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """One node in both quantizations: its place in the graph and the two figures."""
+
+    x: int
+    point: Point
+    ours: float
+    theirs: float
+
+    @property
+    def gain(self) -> float:
+        return self.ours - self.theirs
+
+
+def _gains(ax: Axes, names: Sequence[str], sides: Sequence[Side]) -> tuple[Gain, ...]:
+    """A line from the second side to the first, in the colour of the better one."""
+    gains: list[Gain] = []
+    for x, name in enumerate(names):
+        ours, theirs = (_db(side, name) for side in sides)
+        if ours is None or theirs is None:
+            continue
+        better = sides[0] if ours >= theirs else sides[1]
+        ax.plot([x, x], [theirs, ours], color=better.color, linewidth=2.2, alpha=0.38,
+                solid_capstyle="butt", zorder=2, gid="gain")  # fmt: skip
+        gains.append(Gain(x, sides[0].points[name], ours, theirs))
+    return tuple(gains)
+
+
+def _name_gains(ax: Axes, gains: Sequence[Gain], ours: Side, theirs: Side) -> None:
+    """Name the nodes that gain most; one that only moves values has its source's gain."""
+    computed = [g for g in gains if g.point.computes and g.gain >= LEAST_GAIN]
+    largest = sorted(computed, key=lambda g: -g.gain)[:GAINERS]
+    color = ink(ours.color)
+    labels = [Label(g.x, g.theirs, g.ours, f"{g.point.name} +{g.gain:.0f}", color) for g in largest]
+    lines = [(g.x, min(g.ours, g.theirs), g.x, max(g.ours, g.theirs)) for g in gains]
+    left, right = ax.get_xlim()
+    means = [(left, y, right, y) for y in (ours.mean, theirs.mean) if y is not None]
+    direct_labels(ax, labels, [*lines, *means])
+
+
+def _dots(ax: Axes, names: Sequence[str], side: Side) -> None:
+    low, high = ax.get_ylim()
+    edges = {
+        "exact": ("^", high - 0.05 * (high - low)),
+        "no signal": ("x", low + 0.05 * (high - low)),
+    }
+    for kind in ("finite", *edges):
+        found = [
+            (i, side.points[n].db if kind == "finite" else edges[kind][1])
+            for i, n in enumerate(names)
+            if n in side.points and side.points[n].sqnr == kind
+        ]
+        if not found:
+            continue
+        label = side.label if kind == "finite" else f"{side.label}: {kind}"
+        marker = "o" if kind == "finite" else edges[kind][0]
+        ax.plot(*zip(*found, strict=True), marker, color=side.color, markersize=4.2, label=label,
+                zorder=3)  # fmt: skip
+        if kind != "finite":
+            ax.annotate(kind, found[-1], xytext=(6, 0), textcoords="offset points",
+                        fontsize=SMALL, color=ink(side.color), va="center")  # fmt: skip
+
+
+def _means(ax: Axes, sides: Sequence[Side]) -> None:
+    told: list[tuple[float, str, str]] = []
+    for side in sides:
+        if side.mean is not None:
+            ax.axhline(side.mean, color=side.color, linewidth=1.1, linestyle=(0, (5, 3)), zorder=1)
+            told.append((side.mean, f"{side.label}\nmean {side.mean:.1f} dB", ink(side.color)))
+    margin_labels(ax, told)
+
+
+def _summary(names: Sequence[str], sides: Sequence[Side]) -> str:
+    if len(sides) == 1:
+        return f"{len(names)} values"
+    pairs = [(_db(sides[0], n), _db(sides[1], n)) for n in names]
+    both = [a - b for a, b in pairs if a is not None and b is not None]
+    better = sum(gain > 0 for gain in both)
+    return (
+        f"{better} of {len(both)} values are closer to float with {sides[0].label} weights; "
+        f"the largest gains are named, in dB."
+    )
+
+
+def _db(side: Side, name: str) -> float | None:
+    return side.points[name].db if name in side.points else None

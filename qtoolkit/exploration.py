@@ -1,0 +1,306 @@
+"""The main job: a model quantized both ways, run on every backend, and compared with itself."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from qtoolkit.comparison import Comparison, Missing, Row, compare, top1
+from qtoolkit.errors import UnsupportedOp
+from qtoolkit.execution import Executable, Run
+from qtoolkit.execution import load as bind
+from qtoolkit.graph import Graph
+from qtoolkit.metrics import measure, ratio_db
+from qtoolkit.models import Model
+from qtoolkit.passes.fuse import LeftFloat, left_float
+from qtoolkit.passes.transitions import transition_bytes
+from qtoolkit.pipeline import compile
+from qtoolkit.program import export, import_program, run_float
+from qtoolkit.quantizer import quantize_program
+from qtoolkit.trace import Step, Trace
+
+GRANULARITIES = ("per-channel", "per-tensor")
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageResult:
+    """One evaluation input: classes found by 'float', each backend and the other granularity."""
+
+    name: str
+    top1: Mapping[str, int]
+    float_top3: tuple[int, ...]
+    output_sqnr_db: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How much of a backend's run was held against reference."""
+
+    nodes: int
+    missing: tuple[Missing, ...]
+    elements: int
+    equal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSummary:
+    """One value of the compiled graph held against float, summed over all evaluation inputs."""
+
+    name: str
+    op: str
+    origin: tuple[str, ...]
+    where: str
+    sqnr: str
+    sqnr_db: float | None
+    max_abs: float
+    storage: str
+    layout: str
+
+
+@dataclass(frozen=True, eq=False)
+class Exploration:
+    """Everything one `explore` found. `refused` says why nothing ran, where that is so."""
+
+    name: str
+    weights: str
+    model: Model
+    float_graph: Graph
+    quantized: Mapping[str, Graph]
+    traces: Mapping[str, Trace]
+    images: tuple[ImageResult, ...]
+    equal: Mapping[str, bool]
+    compared: Mapping[str, Compared]
+    first_difference: Mapping[str, Any] | None
+    nodes: tuple[NodeSummary, ...]
+    other_nodes: tuple[NodeSummary, ...]
+    left_float: tuple[LeftFloat, ...]
+    transitions: tuple[int, int]
+    accuracy: Mapping[str, float] | None
+    runs: Mapping[str, Run]
+    notes: tuple[Step, ...]
+    devices: Mapping[str, str]
+    seconds: Mapping[str, float]
+    refused: str | None = None
+
+    @property
+    def other(self) -> str:
+        """The granularity that was run beside the chosen one."""
+        return other_than(self.weights)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        return tuple(self.traces)
+
+    @property
+    def compiled(self) -> Graph:
+        """The graph of the last backend named, whose placement is shown."""
+        return self.traces[self.backends[-1]].result
+
+
+def other_than(weights: str) -> str:
+    return GRANULARITIES[1 - GRANULARITIES.index(weights)]
+
+
+def mean_sqnr_db(nodes: Sequence[NodeSummary]) -> float | None:
+    """Mean over the nodes with a finite SQNR; None if there is none."""
+    found = [n.sqnr_db for n in nodes if n.sqnr_db is not None]
+    return float(np.mean(found)) if found else None
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds per stage; each finished stage is reported."""
+
+    report: Progress
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = perf_counter()
+        yield
+        self.seconds[name] = perf_counter() - start
+        self.report(name, self.seconds[name])
+
+
+@dataclass(slots=True)
+class Tally:
+    """Rows of one graph summed over inputs, each value by its name."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    signal: dict[str, float] = field(default_factory=dict)
+    noise: dict[str, float] = field(default_factory=dict)
+    max_abs: dict[str, float] = field(default_factory=dict)
+
+    def add(self, comparison: Comparison) -> None:
+        for row in comparison:
+            m, name = row.metrics, row.name
+            self.rows[name] = row
+            self.signal[name] = self.signal.get(name, 0.0) + m.signal
+            self.noise[name] = self.noise.get(name, 0.0) + m.noise
+            self.max_abs[name] = max(self.max_abs.get(name, 0.0), m.max_abs)
+
+    def summaries(self, graph: Graph) -> tuple[NodeSummary, ...]:
+        return tuple(self._summary(row, graph) for row in self.rows.values())
+
+    def _summary(self, row: Row, graph: Graph) -> NodeSummary:
+        sqnr, db = ratio_db(self.signal[row.name], self.noise[row.name])
+        node = graph[row.name.partition("#")[0]]
+        placed = node.reps.outputs[0].only if node.reps else None
+        return NodeSummary(
+            row.name,
+            row.op,
+            row.origin,
+            row.where,
+            sqnr,
+            db,
+            self.max_abs[row.name],
+            placed.storage.name.lower() if placed else "",
+            placed.layout.name.lower() if placed else "",
+        )
+
+
+class _Job:
+    """The running part: executables, and what the evaluation inputs have told so far."""
+
+    def __init__(
+        self,
+        weights: str,
+        program: Any,
+        traces: Mapping[str, Trace],
+        beside: Trace,
+    ) -> None:
+        self.weights, self.program = weights, program
+        self.traces, self.beside = traces, beside
+        self.executables: dict[str, Executable] = {}
+        self.images: list[ImageResult] = []
+        self.tally, self.other_tally = Tally(), Tally()
+        self.compared: dict[str, Compared] = {}
+        self.first_difference: dict[str, Any] | None = None
+        self.runs: dict[str, Run] = {}
+
+    def load(self) -> None:
+        """Bind every kernel; raises UnsupportedOp listing what some backend lacks."""
+        for backend, trace in self.traces.items():
+            self.executables[backend] = bind(trace.result)
+        self.executables[other_than(self.weights)] = bind(self.beside.result)
+
+    def run(self, name: str, x: Any) -> None:
+        """Run one evaluation input everywhere and add what it tells."""
+        other = other_than(self.weights)
+        truth = run_float(self.program, x)
+        runs = {key: executable(x) for key, executable in self.executables.items()}
+        for backend in self.traces:
+            self._hold_against_reference(backend, runs)
+        last = list(self.traces)[-1]
+        chosen, beside = compare(truth, runs[last]), compare(truth, runs[other])
+        self.tally.add(chosen)
+        self.other_tally.add(beside)
+        logits = np.asarray(truth.outputs[0])[0]
+        self.images.append(
+            ImageResult(
+                name,
+                {"float": top1(truth), **{key: top1(run) for key, run in runs.items()}},
+                tuple(int(i) for i in np.argsort(-logits, kind="stable")[:3]),
+                {
+                    self.weights: output_sqnr(truth, runs[last]),
+                    other: output_sqnr(truth, runs[other]),
+                },
+            )
+        )
+        self.runs = {"float": truth, **{b: runs[b] for b in self.traces}}
+
+    def _hold_against_reference(self, backend: str, runs: Mapping[str, Run]) -> None:
+        found = compare(runs["reference"], runs[backend])
+        seen = self.compared.get(backend, Compared(0, (), 0, True))
+        self.compared[backend] = Compared(
+            len(found.rows),
+            tuple(dict.fromkeys((*seen.missing, *found.missing))),
+            seen.elements + found.elements,
+            seen.equal and found.equal,
+        )
+        first = found.first_difference
+        if first is not None and self.first_difference is None:
+            steps = int(
+                np.abs(
+                    runs["reference"][first.against].astype(np.int64)
+                    - runs[backend][first.name].astype(np.int64)
+                ).max()
+            )
+            self.first_difference = {"backend": backend, "node": first.name, "max_steps": steps}
+
+
+def output_sqnr(truth: Run, run: Run) -> float | None:
+    """SQNR in dB over all floating outputs together; None where it is not finite."""
+    signal = noise = 0.0
+    for a, b in zip(truth.outputs, run.outputs, strict=True):
+        if isinstance(a, np.ndarray) and a.dtype.kind == "f":
+            found = measure(a, b)
+            signal, noise = signal + found.signal, noise + found.noise
+    return ratio_db(signal, noise)[1]
+
+
+def explore(
+    model: Model,
+    weights: str = "per-channel",
+    backends: Sequence[str] = ("reference", "numba"),
+    progress: Progress = lambda stage, seconds: None,
+) -> Exploration:
+    """Quantize a model both ways, run it everywhere, and compare node by node.
+
+    weights is the granularity looked at closely; the other one runs on the last backend beside it.
+    progress(stage, seconds) is called as each stage ends. Raises what its stages raise, except that
+    an op no backend can run is told in `refused` and everything else is still shown.
+    """
+    clock = Clock(progress)
+    backends = tuple(dict.fromkeys(("reference", *backends)))
+    with clock.stage("capture"):
+        program = export(model.module, model.example)
+        float_graph = import_program(program)
+    quantized: dict[str, Graph] = {}
+    notes: dict[str, tuple[Step, ...]] = {}
+    for granularity in GRANULARITIES:
+        with clock.stage(f"quantize {granularity}"):
+            quantized[granularity], notes[granularity] = quantize_program(
+                program, model.calibration, granularity
+            )
+    other = other_than(weights)
+    with clock.stage("compile"):
+        traces = {b: compile(quantized[weights], backend=b) for b in backends}
+        beside = compile(quantized[other], backend=backends[-1])
+    job = _Job(weights, program, traces, beside)
+    refused = None
+    try:
+        with clock.stage("load kernels"):
+            job.load()
+        for name, x in model.evaluation:
+            with clock.stage(f"run {name}"):
+                job.run(name, x)
+    except UnsupportedOp as why:
+        refused = str(why)
+    fused = traces[backends[0]]["fuse"]
+    return Exploration(
+        name=model.name,
+        weights=weights,
+        model=model,
+        float_graph=float_graph,
+        quantized=quantized,
+        traces=traces,
+        images=tuple(job.images),
+        equal={b: c.equal for b, c in job.compared.items()},
+        compared=job.compared,
+        first_difference=job.first_difference,
+        nodes=job.tally.summaries(traces[backends[-1]].result),
+        other_nodes=job.other_tally.summaries(beside.result),
+        left_float=left_float(fused.after, fused.steps),
+        transitions=transition_bytes(traces[backends[-1]].result),
+        accuracy=job.accuracy(model),
+        runs=job.runs,
+        notes=notes[weights],
+        devices={b: e.device for b, e in job.executables.items()},
+        seconds=clock.seconds,
+        refused=refused,
+    )

@@ -1,0 +1,105 @@
+"""report.html: one file that needs nothing else, every text in it escaped."""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qtoolkit.exploration import Exploration, ImageResult, NodeSummary
+from qtoolkit.report.pictures import Picture
+from qtoolkit.report.summary import class_name, decibels, plural, size, verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCell:
+    """A class that a run found; printed with its name."""
+
+    index: int
+    told: str
+
+    def __str__(self) -> str:
+        return self.told
+
+
+def page(e: Exploration, record: Mapping[str, Any], pictures: Mapping[str, Picture]) -> str:
+    """The report as HTML, with its figures inline."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("qtoolkit.report", "template"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    assert environment.loader is not None
+    style, script = (
+        environment.loader.get_source(environment, name)[0] for name in ("report.css", "report.js")
+    )
+    shown = columns(e)
+    gains = {n.name: n.sqnr_db for n in e.other_nodes}
+    return environment.get_template("report.html").render(
+        e=e,
+        record=record,
+        verdicts=verdicts(e),
+        pictures={name: pictures.get(name) for name in PICTURES},
+        shown=shown,
+        images=[_image(e, image, shown) for image in e.images],
+        nodes=[_value(n, gains.get(n.name)) for n in e.nodes],
+        missing=[(b, m) for b, found in record["compared"].items() for m in found["missing"]],
+        transitions=_transitions(e),
+        style=Markup(style),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+PICTURES = ("sqnr", "scales", "error", "error_map", "graph", "time")
+
+
+def columns(e: Exploration) -> tuple[str, ...]:
+    """The runs worth a column beside float: one backend speaks for all that found the same."""
+    distinct = {tuple(image.top1[backend] for image in e.images): backend for backend in e.backends}
+    backends = tuple(distinct.values())
+    return (*backends, e.other) if len(backends) > 1 else (e.weights, e.other)
+
+
+def _image(e: Exploration, image: ImageResult, shown: tuple[str, ...]) -> dict[str, Any]:
+    def cell(key: str) -> ClassCell:
+        index = image.top1[e.backends[-1] if key == e.weights else key]
+        return ClassCell(index, class_name(e, index))
+
+    return {
+        "name": image.name,
+        "float": cell("float"),
+        "classes": [cell(key) for key in shown],
+        "top3": image.float_top3,
+        "decibels": [decibels(image.output_sqnr_db[key]) for key in (e.weights, e.other)],
+    }
+
+
+def _value(n: NodeSummary, other: float | None) -> dict[str, Any]:
+    gain = None if n.sqnr_db is None or other is None else n.sqnr_db - other
+    return {
+        "name": n.name,
+        "op": n.op,
+        "where": n.where,
+        "origin": "" if n.origin in ((), (n.name,)) else " + ".join(n.origin),
+        "sqnr": n.sqnr if n.sqnr_db is None else decibels(n.sqnr_db),
+        "sort": "" if n.sqnr_db is None else n.sqnr_db,
+        "gain": "" if gain is None else f"{gain:+.1f}",
+        "gain_sort": "" if gain is None else gain,
+        "max_abs": n.max_abs,
+        "memory": f"{n.storage} {n.layout}".strip(),
+    }
+
+
+def _transitions(e: Exploration) -> str:
+    count, total = e.transitions
+    if not count:
+        return "None: no value is copied from one memory layout to another."
+    verb = "moves" if count == 1 else "move"
+    return f"{plural(count, 'transition')} {verb} {size(total)} in one run."

@@ -1,0 +1,84 @@
+"""The figures of report.html, each an image inside the page with words for who cannot see it."""
+
+import base64
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from qtoolkit.comparison import compare
+from qtoolkit.errors import UnknownName
+from qtoolkit.exploration import Exploration
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Twice the 100 dpi that the pictures are laid out for, so that they are sharp on dense screens.
+DPI = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image as a data: address, its words, and its width in CSS pixels."""
+
+    source: str
+    alt: str
+    width: int
+
+
+def pictures(e: Exploration) -> dict[str, Picture]:
+    """Every figure for which the exploration holds data, by the name the page knows it by."""
+    drawn = {**_layers(e), **(_runs(e) if e.images else {})}
+    return {name: _picture(ax) for name, ax in drawn.items()}
+
+
+def _layers(e: Exploration) -> "dict[str, Axes]":
+    """What the quantized graphs alone can show."""
+    from qtoolkit import draw
+
+    channel, tensor = e.quantized["per-channel"], e.quantized["per-tensor"]
+    try:
+        node = draw.default_node(channel)
+    except UnknownName:  # no layer has weights
+        return {}
+    return {"scales": draw.channel_scales(channel, node, other=tensor)}
+
+
+def _runs(e: Exploration) -> "dict[str, Axes]":
+    """What running showed; single-input pictures show the last evaluation input."""
+    from qtoolkit import draw
+    from qtoolkit.draw.frame import ran_on
+
+    last = e.runs[e.backends[-1]]
+    name, x = e.model.evaluation[-1]
+    shown = {"float": e.runs["float"], last.backend: last}
+    drawn = {
+        "input": draw.photo(x, shown, e.model.labels, name),
+        "time": draw.timing(last),
+    }
+    if any(n.sqnr == "finite" for n in (*e.nodes, *e.other_nodes)):
+        drawn["sqnr"] = draw.sqnr(
+            e.nodes,
+            e.other_nodes,
+            labels=(e.weights, e.other),
+            data=e.model.data_source,
+            device=ran_on(last),
+        )
+    comparison = compare(e.runs["float"], last)
+    try:
+        drawn["error"] = draw.error(comparison)
+        drawn["error_map"] = draw.error_map(comparison)
+    except UnknownName:  # no conv or linear was compared
+        return drawn
+    return drawn
+
+
+def _picture(ax: "Axes") -> Picture:
+    from qtoolkit.draw.frame import caption_of
+
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    data = BytesIO()
+    figure.savefig(data, format="png", dpi=DPI)
+    told = f"{ax.get_title(loc='left')}. {caption_of(ax)}"
+    source = "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
+    return Picture(source, told, round(100 * figure.get_figwidth()))

@@ -1,0 +1,139 @@
+"""An exploration in a few words: verdicts, failed gates, and the table of the terminal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qtoolkit.exploration import Exploration, ImageResult, mean_sqnr_db
+
+ROWS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A label, an answer and what stands behind it. ok is None where nothing is judged."""
+
+    label: str
+    value: str
+    detail: str = ""
+    ok: bool | None = None
+
+
+def verdicts(e: Exploration) -> tuple[Verdict, ...]:
+    """What a reader asks first, in that order."""
+    if e.refused is not None:
+        return Verdict("execution", "refused", e.refused, False), _left_float(e), _transitions(e)
+    return (
+        *(_equality(e, b) for b in e.backends if b != "reference"),
+        _sqnr(e),
+        _accuracy(e),
+        _left_float(e),
+        _transitions(e),
+    )
+
+
+def failures(e: Exploration) -> tuple[str, ...]:
+    """Why the exploration misses its gates, one reason each: refused, or backends that differ."""
+    if e.refused is not None:
+        return (f"execution refused: {e.refused}",)
+    differing = [b for b in e.backends if not e.equal.get(b, False)]
+    return tuple(f"{b} differs from reference, {difference(e, b)}" for b in differing)
+
+
+def difference(e: Exploration, backend: str) -> str:
+    """Where a backend leaves the reference first."""
+    first = e.first_difference
+    if first is None or first["backend"] != backend:
+        return "see the report"
+    return f"first at %{first['node']} (by up to {plural(first['max_steps'], 'step')})"
+
+
+def table(e: Exploration) -> str:
+    """Classes per image and the verdicts, as text for the terminal."""
+    head = ("", "float", e.weights, e.other, "output SQNR")
+    rows = [head, *(_row(e, image) for image in e.images[:ROWS])]
+    lines = _aligned(rows) if e.images else []
+    if len(e.images) > ROWS:
+        lines.append(f"… and {len(e.images) - ROWS} more in report.json")
+    told = [
+        (v.label, " – ".join(part for part in (v.value, v.detail) if part)) for v in verdicts(e)
+    ]
+    return "\n".join([*lines, *([""] if lines else []), *_aligned(told)])
+
+
+def class_name(e: Exploration, index: int, width: int | None = None) -> str:
+    """A class index with its name where the model has labels; cut to `width` characters."""
+    labels = e.model.labels
+    known = labels is not None and 0 <= index < len(labels)
+    told = f"{index} {labels[index]}" if labels is not None and known else str(index)
+    return told if width is None or len(told) <= width else told[: width - 1] + "…"
+
+
+def decibels(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f} dB"
+
+
+def size(count: int) -> str:
+    """A number of bytes in words."""
+    if count < 1024:
+        return plural(count, "byte")
+    return f"{count / 2**10:.1f} KiB" if count < 2**20 else f"{count / 2**20:.1f} MiB"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _equality(e: Exploration, backend: str) -> Verdict:
+    found = e.compared[backend]
+    told = f"{plural(found.nodes, 'value')}, {plural(found.elements, 'element')} compared"
+    if found.missing:
+        told += f", {len(found.missing)} not compared"
+    if e.equal[backend]:
+        return Verdict(backend, "equal to reference, to the bit", told, True)
+    return Verdict(backend, "differs from reference", f"{difference(e, backend)}; {told}", False)
+
+
+def _sqnr(e: Exploration) -> Verdict:
+    chosen, other = mean_sqnr_db(e.nodes), mean_sqnr_db(e.other_nodes)
+    return Verdict("mean SQNR", f"{decibels(chosen)} {e.weights}", f"{decibels(other)} {e.other}")
+
+
+def _accuracy(e: Exploration) -> Verdict:
+    if e.accuracy is not None:
+        told = [f"{100 * share:.1f} % {key}" for key, share in e.accuracy.items()]
+        return Verdict("accuracy", told[0], ", ".join(told[1:]))
+    total = len(e.images)
+
+    def agreed(key: str) -> int:
+        return sum(image.top1[key] == image.top1["float"] for image in e.images)
+
+    value = f"{agreed(e.backends[-1])} of {total} as float"
+    return Verdict("top-1", value, f"{agreed(e.other)} of {total} {e.other}")
+
+
+def _left_float(e: Exploration) -> Verdict:
+    if not e.left_float:
+        return Verdict("left float", "nothing", ok=True)
+    first = e.left_float[0]
+    count = plural(len(e.left_float), "node")
+    return Verdict("left float", count, f"%{first.node}: {first.why}", False)
+
+
+def _transitions(e: Exploration) -> Verdict:
+    count, total = e.transitions
+    return Verdict("transitions", str(count) if count else "none", size(total) if count else "")
+
+
+def _row(e: Exploration, image: ImageResult) -> tuple[str, ...]:
+    both = [decibels(image.output_sqnr_db.get(key)) for key in (e.weights, e.other)]
+    keys = ("float", e.backends[-1], e.other)
+    classes = [class_name(e, image.top1[key], 24) for key in keys]
+    return image.name, *classes, " / ".join(both)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
