@@ -43,7 +43,7 @@ PIPELINE: tuple[tuple[str, Callable[[Graph, Target], Generator[Step, None, Graph
 )
 
 
-def compile(  # noqa: A001  the face calls it so
+def compile(
     graph: Graph,
     backend: str = "reference",
     rules: PlaceRules = PlaceRules(),  # noqa: B008

@@ -129,7 +129,8 @@ def check_scales(scale: NDArray[np.float32], name: str = "tensor") -> None:
 
 def inverse_scale(scale: NDArray[np.float32]) -> NDArray[np.float32]:
     """float32(1 / scale), the division in float64: what quantize multiplies by."""
-    return (1.0 / scale.astype(np.float64)).astype(np.float32)
+    inverse: NDArray[np.float32] = (1.0 / scale.astype(np.float64)).astype(np.float32)
+    return inverse
 
 
 def ratio(numerator: ArrayLike, denominator: ArrayLike, name: str = "node") -> NDArray[np.float32]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from build import Builder, quantized_conv, tensor
+from build import QD, Builder, quantized_conv, tensor
 
 from qtoolkit.comparison import compare
 from qtoolkit.errors import ShapeError, UnknownName, UnsupportedOp
@@ -120,10 +120,12 @@ def test_a_getitem_takes_one_result_of_several() -> None:
 
 def test_uint8_programs_show_uint8_codes() -> None:
     b = Builder()
-    args = (b.input("x", 4), 0.1, 128, 0, 255, DType.UINT8)
-    q = b.op("q", "quantized_decomposed.quantize_per_tensor.default", args, tensor(4, dtype=DType.UINT8))
-    args = (q, 0.1, 128, 0, 255, DType.UINT8, None)
-    y = b.op("dq", "quantized_decomposed.dequantize_per_tensor.default", args, tensor(4))
+    x = b.input("x", 4)
+    meaning = (0.1, 128, 0, 255, DType.UINT8)
+    codes = tensor(4, dtype=DType.UINT8)
+    q = b.op("q", QD + "quantize_per_tensor.default", (x, *meaning), codes)
+    y = b.op("dq", QD + "dequantize_per_tensor.default", (q, *meaning, None), tensor(4))
     for backend in ("reference", "numba"):
-        run = execute(compile(b.graph(y), backend=backend).result, np.array([-99, 0, 1, 99], np.float32))
+        graph = compile(b.graph(y), backend=backend).result
+        run = execute(graph, np.array([-99, 0, 1, 99], np.float32))
         assert run["q"].dtype == np.uint8 and list(run["q"]) == [0, 128, 138, 255]

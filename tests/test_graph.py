@@ -10,7 +10,7 @@ from qtoolkit.draft import Draft, Edit, apply_edits
 from qtoolkit.errors import BadInput, FormatError, GraphError
 from qtoolkit.graph import Const, Dim, DType, Graph, Node, Ref, TensorType
 from qtoolkit.graphfile import load_graph, save
-from qtoolkit.layout import CHANNELS_LAST, CONTIGUOUS, RepSet, Reps, TensorRepr
+from qtoolkit.layout import CHANNELS_LAST, CONTIGUOUS, Reps, RepSet, TensorRepr
 
 
 def diamond() -> Graph:

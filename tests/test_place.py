@@ -11,7 +11,7 @@ from golden import check
 from qtoolkit.errors import PlacementError
 from qtoolkit.graph import Graph, Node
 from qtoolkit.kernel import Bound, Kernel
-from qtoolkit.layout import CHANNELS_LAST, CONTIGUOUS, RepSet, Reps
+from qtoolkit.layout import CHANNELS_LAST, CONTIGUOUS, Reps, RepSet
 from qtoolkit.passes.lower import Kernels, lower
 from qtoolkit.passes.place import place
 from qtoolkit.passes.rules import PlaceRules
@@ -29,7 +29,7 @@ def unbound(args: Sequence[Any]) -> Bound:
 def kernel(
     name: str, op: str, inputs: Sequence[RepSet | None], out: RepSet, tied: bool = False
 ) -> Kernel:
-    ties = (tuple(i for i, r in enumerate(inputs) if r is not None) + (-1,),) if tied else ()
+    ties = ((*(i for i, r in enumerate(inputs) if r is not None), -1),) if tied else ()
     return Kernel(name, op, unbound, lambda node, graph: Reps(tuple(inputs), (out,), ties))
 
 

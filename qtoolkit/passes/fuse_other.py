@@ -230,7 +230,7 @@ def settle(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     if node.op in QUANTIZE:
         fixed, op = (*fixed, node.args[-1]), "quantize"
     stated = stated_scale(node)
-    notes = ()
+    notes: tuple[Note, ...] = ()
     if stated is not None and stated != float(q.scale[0]):
         notes = (
             Note("rounded", ("scale {!r} rounded to float32 {!r}", stated, float(q.scale[0]))),

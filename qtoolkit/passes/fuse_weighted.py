@@ -106,11 +106,9 @@ def _bias(
         codes = draft.constants[source.args[0].name].array
         stated = _bias_qparams(source, draft)
         expected = bias_scale(x_scale, w.qparams.scale).astype(np.float32)
-        if codes is not None and np.array_equal(
-            stated[0], np.broadcast_to(expected, stated[0].shape)
-        ):
-            if not stated[1].any():
-                return codes.astype(np.int32), (), matched
+        kept = np.array_equal(stated[0], np.broadcast_to(expected, stated[0].shape))
+        if codes is not None and kept and not stated[1].any():
+            return codes.astype(np.int32), (), matched
         notes = (Note("bias", ("bias requantized: its scale {} is not x_scale * w_scale {}",
                                float(stated[0].flat[0]), float(expected.flat[0]))),)  # fmt: skip
         real = None if codes is None else (codes.astype(np.float64) - stated[1]) * stated[0]

@@ -203,7 +203,8 @@ def _depthwise(c: Conv) -> Callable[[Array], Array]:
     outputs, _, kernel_h, kernel_w = c.w.shape
     taps = np.zeros((_up(kernel_h * kernel_w, 3), outputs), np.int16)
     taps[: kernel_h * kernel_w] = c.w.reshape(outputs, kernel_h * kernel_w).T
-    bias = np.array(c.bias, np.int32)
+    pixels = max(1, 256 // max(outputs, 1)) if c.stride[1] == 1 else 1
+    taps, bias = np.tile(taps, pixels), np.tile(np.array(c.bias, np.int32), pixels)
 
     def run(x: Array) -> Array:
         N, H, W, C = x.shape

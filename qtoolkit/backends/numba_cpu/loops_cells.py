@@ -16,6 +16,7 @@ Spans = NDArray[np.int64]
 
 # On int32 scalars these stay int32, where Numba widens the result of + and - to int64.
 add, sub, i32 = np.add, np.subtract, np.int32
+u = np.uint64  # a computed index that is unsigned skips Numba's test for negative ones
 
 
 @njit(cache=True, nogil=True)
@@ -92,7 +93,7 @@ def average(
                 for h in range(rows[i, 0], rows[i, 1]):
                     for w in range(columns[j, 0], columns[j, 1]):
                         for c in range(acc.size):
-                            acc[c] = add(acc[c], sub(i32(x[n, h, w, c]), i32(x_zero)))
+                            acc[c] = add(acc[c], sub(i32(x[n, u(h), u(w), c]), i32(x_zero)))
                 r = factor[i, j]
                 for c in range(acc.size):
                     y[n, i, j, c] = bounded(np.rint(np.float32(acc[c]) * r), z, least, most)
@@ -117,6 +118,7 @@ def largest(x: Codes, window: tuple[Any, ...], y: Codes) -> None:
                         if not (0 <= h < x.shape[1] and 0 <= w < x.shape[2]):
                             continue
                         for c in range(x.shape[3]):
-                            if not started or x[n, h, w, c] > y[n, i, j, c]:
-                                y[n, i, j, c] = x[n, h, w, c]
+                            code = x[n, u(h), u(w), c]
+                            if not started or code > y[n, i, j, c]:
+                                y[n, i, j, c] = code
                         started = True

@@ -1,0 +1,70 @@
+"""The tour as a reader meets it: opened in JupyterLab in Chromium, every cell run, looked at."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from chromium import Page, installed
+from lab import ROOT, jupyter_lab
+
+TOUR = ROOT / "notebooks" / "00_tour.ipynb"
+PICTURE = ROOT / "build" / "tour.png"
+WIDTH, HEIGHT = 1180, 1000
+
+OPEN = """(async () => {
+  await jupyterapp.restored;
+  const panel = await jupyterapp.commands.execute('docmanager:open', {path: '00_tour.ipynb'});
+  await panel.context.ready;
+  await panel.sessionContext.ready;
+  await jupyterapp.commands.execute('application:set-mode', {mode: 'single-document'});
+  jupyterapp.shell.collapseLeft();
+  return panel.content.widgets.length;
+})()"""
+RUN = """(async () => {
+  await jupyterapp.commands.execute('notebook:run-all-cells');
+  return true;
+})()"""
+OUTPUTS = """jupyterapp.shell.currentWidget.content.widgets
+  .filter(cell => cell.model.type === 'code')
+  .map(cell => cell.model.toJSON())
+  .map(cell => [cell.source, cell.execution_count, cell.outputs])"""
+# The height of the notebook itself, and of the bars above it.
+FULL = """(() => {
+  const node = jupyterapp.shell.currentWidget.content.node;
+  const scroller = node.querySelector('.jp-WindowedPanel-outer') || node;
+  scroller.scrollTop = 0;
+  return Math.ceil(scroller.scrollHeight + scroller.getBoundingClientRect().top);
+})()"""
+# Pictures wider than the page are cut off or need scrolling.
+WIDE = """[...document.querySelectorAll('.jp-OutputArea-output')]
+  .filter(node => node.scrollWidth > node.clientWidth + 1).length"""
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.skipif(installed() is None, reason="no Chromium; apt-get install chromium")
+def test_every_cell_of_the_tour_runs_in_jupyterlab(tmp_path: Path) -> None:
+    served = tmp_path / "served"
+    served.mkdir()
+    shutil.copy(TOUR, served)
+    with (
+        jupyter_lab(served, tmp_path) as address,
+        Page(tmp_path / "chromium", WIDTH, HEIGHT) as page,
+    ):
+        page.resize(HEIGHT)
+        page.call("Page.navigate", url=address)
+        page.until("typeof jupyterapp === 'object' && !!jupyterapp", 90)
+        assert page.evaluate(OPEN, 90) > 10
+        page.evaluate(RUN, 540)
+        page.until("document.images.length && [...document.images].every(i => i.complete)", 30)
+        cells = page.evaluate(OUTPUTS)
+        too_wide = page.evaluate(WIDE)
+        page.resize(page.evaluate(FULL) + 40)
+        page.evaluate("new Promise(done => setTimeout(done, 1000))")
+        page.screenshot(PICTURE)
+    for source, count, outputs in cells:
+        assert count, f"a cell was not run:\n{source}"
+        assert not any(o["output_type"] == "error" for o in outputs), source
+        assert not any(o.get("name") == "stderr" for o in outputs), (source, outputs)
+    assert any("image/png" in o.get("data", {}) for _, _, outputs in cells for o in outputs)
+    assert too_wide == 0
