@@ -9,20 +9,22 @@ from typing import Any
 import numpy as np
 
 from qtoolkit.comparison import Comparison, Missing, Row, compare, top1
-from qtoolkit.errors import UnsupportedOp
+from qtoolkit.errors import UnknownName, UnsupportedOp
 from qtoolkit.execution import Executable, Run
 from qtoolkit.execution import load as bind
 from qtoolkit.graph import Graph
 from qtoolkit.metrics import measure, ratio_db
 from qtoolkit.models import Model
 from qtoolkit.passes.fuse import LeftFloat, left_float
+from qtoolkit.passes.qdq import QUANTIZE
 from qtoolkit.passes.transitions import transition_bytes
 from qtoolkit.pipeline import compile
-from qtoolkit.program import export, import_program, run_float
+from qtoolkit.program import export, float_function, import_program, run_float
 from qtoolkit.quantizer import quantize_program
 from qtoolkit.trace import Step, Trace
 
 GRANULARITIES = ("per-channel", "per-tensor")
+IMPORTED = "imported"
 Progress = Callable[[str, float], None]
 
 
@@ -87,8 +89,8 @@ class Exploration:
     refused: str | None = None
 
     @property
-    def other(self) -> str:
-        """The granularity that was run beside the chosen one."""
+    def other(self) -> str | None:
+        """The granularity that was run beside the chosen one; None for an imported program."""
         return other_than(self.weights)
 
     @property
@@ -101,8 +103,9 @@ class Exploration:
         return self.traces[self.backends[-1]].result
 
 
-def other_than(weights: str) -> str:
-    return GRANULARITIES[1 - GRANULARITIES.index(weights)]
+def other_than(weights: str) -> str | None:
+    """The other granularity; None beside an imported program."""
+    return {GRANULARITIES[0]: GRANULARITIES[1], GRANULARITIES[1]: GRANULARITIES[0]}.get(weights)
 
 
 def mean_sqnr_db(nodes: Sequence[NodeSummary]) -> float | None:
@@ -166,15 +169,10 @@ class Tally:
 class _Job:
     """The running part: executables, and what the evaluation inputs have told so far."""
 
-    def __init__(
-        self,
-        weights: str,
-        program: Any,
-        traces: Mapping[str, Trace],
-        beside: Trace,
-    ) -> None:
-        self.weights, self.program = weights, program
-        self.traces, self.beside = traces, beside
+    def __init__(self, weights: str, program: Any, traces: Mapping[str, Trace]) -> None:
+        self.weights, self.program, self.traces = weights, program, traces
+        self.other = other_than(weights)
+        self.last = list(traces)[-1]
         self.executables: dict[str, Executable] = {}
         self.images: list[ImageResult] = []
         self.tally, self.other_tally = Tally(), Tally()
@@ -182,36 +180,40 @@ class _Job:
         self.first_difference: dict[str, Any] | None = None
         self.runs: dict[str, Run] = {}
 
-    def load(self) -> None:
+    def load(self, beside: Trace | None) -> None:
         """Bind every kernel; raises UnsupportedOp listing what some backend lacks."""
         for backend, trace in self.traces.items():
             self.executables[backend] = bind(trace.result)
-        self.executables[other_than(self.weights)] = bind(self.beside.result)
+        if self.other is not None and beside is not None:
+            self.executables[self.other] = bind(beside.result)
 
     def run(self, name: str, x: Any) -> None:
         """Run one evaluation input everywhere and add what it tells."""
-        other = other_than(self.weights)
         truth = run_float(self.program, x)
         runs = {key: executable(x) for key, executable in self.executables.items()}
         for backend in self.traces:
             self._hold_against_reference(backend, runs)
-        last = list(self.traces)[-1]
-        chosen, beside = compare(truth, runs[last]), compare(truth, runs[other])
-        self.tally.add(chosen)
-        self.other_tally.add(beside)
-        logits = np.asarray(truth.outputs[0])[0]
-        self.images.append(
-            ImageResult(
-                name,
-                {"float": top1(truth), **{key: top1(run) for key, run in runs.items()}},
-                tuple(int(i) for i in np.argsort(-logits, kind="stable")[:3]),
-                {
-                    self.weights: output_sqnr(truth, runs[last]),
-                    other: output_sqnr(truth, runs[other]),
-                },
-            )
-        )
+        self.tally.add(compare(truth, runs[self.last]))
+        sqnr = {self.weights: output_sqnr(truth, runs[self.last])}
+        if self.other is not None:
+            self.other_tally.add(compare(truth, runs[self.other]))
+            sqnr[self.other] = output_sqnr(truth, runs[self.other])
+        found = {"float": top1(truth), **{key: top1(run) for key, run in runs.items()}}
+        self.images.append(ImageResult(name, found, top3(truth), sqnr))
         self.runs = {"float": truth, **{b: runs[b] for b in self.traces}}
+
+    def accuracy(self, model: Model) -> dict[str, float] | None:
+        """Share of held-out samples classified rightly by float and by each granularity."""
+        if not model.held_out or not self.executables:
+            return None
+        keys = {self.weights: self.last} | ({} if self.other is None else {self.other: self.other})
+        right = dict.fromkeys(("float", *keys), 0)
+        forward = float_function(model.module)
+        for x, target in model.held_out:
+            right["float"] += int(np.argmax(forward(x)) == target)
+            for name, key in keys.items():
+                right[name] += int(top1(self.executables[key](x)) == target)
+        return {name: count / len(model.held_out) for name, count in right.items()}
 
     def _hold_against_reference(self, backend: str, runs: Mapping[str, Run]) -> None:
         found = compare(runs["reference"], runs[backend])
@@ -233,6 +235,12 @@ class _Job:
             self.first_difference = {"backend": backend, "node": first.name, "max_steps": steps}
 
 
+def top3(run: Run) -> tuple[int, ...]:
+    """The classes of the three largest logits of output 0, sample 0, best first."""
+    logits = np.asarray(run.outputs[0])[0]
+    return tuple(int(i) for i in np.argsort(-logits, axis=None, kind="stable")[:3])
+
+
 def output_sqnr(truth: Run, run: Run) -> float | None:
     """SQNR in dB over all floating outputs together; None where it is not finite."""
     signal = noise = 0.0
@@ -252,33 +260,35 @@ def explore(
     """Quantize a model both ways, run it everywhere, and compare node by node.
 
     weights is the granularity looked at closely; the other one runs on the last backend beside it.
-    progress(stage, seconds) is called as each stage ends. Raises what its stages raise, except that
-    an op no backend can run is told in `refused` and everything else is still shown.
+    A program that is quantized already is taken as it is, as "imported". progress(stage, seconds)
+    is called as each stage ends. Raises what its stages raise, except that an op no backend can
+    run is told in `refused` and everything else is still shown.
     """
+    if weights not in GRANULARITIES:
+        raise UnknownName(f"weights {weights!r}; choose one of {', '.join(GRANULARITIES)}")
     clock = Clock(progress)
     backends = tuple(dict.fromkeys(("reference", *backends)))
     with clock.stage("capture"):
         program = export(model.module, model.example)
         float_graph = import_program(program)
-    quantized: dict[str, Graph] = {}
-    notes: dict[str, tuple[Step, ...]] = {}
-    for granularity in GRANULARITIES:
-        with clock.stage(f"quantize {granularity}"):
-            quantized[granularity], notes[granularity] = quantize_program(
-                program, model.calibration, granularity
-            )
+    quantized, notes = _quantized(program, float_graph, model, clock)
+    if IMPORTED in quantized:
+        weights = IMPORTED
     other = other_than(weights)
     with clock.stage("compile"):
         traces = {b: compile(quantized[weights], backend=b) for b in backends}
-        beside = compile(quantized[other], backend=backends[-1])
-    job = _Job(weights, program, traces, beside)
-    refused = None
+        beside = None if other is None else compile(quantized[other], backend=backends[-1])
+    job = _Job(weights, program, traces)
+    refused, accuracy = None, None
     try:
         with clock.stage("load kernels"):
-            job.load()
+            job.load(beside)
         for name, x in model.evaluation:
             with clock.stage(f"run {name}"):
                 job.run(name, x)
+        if model.held_out:
+            with clock.stage("accuracy"):
+                accuracy = job.accuracy(model)
     except UnsupportedOp as why:
         refused = str(why)
     fused = traces[backends[0]]["fuse"]
@@ -294,13 +304,28 @@ def explore(
         compared=job.compared,
         first_difference=job.first_difference,
         nodes=job.tally.summaries(traces[backends[-1]].result),
-        other_nodes=job.other_tally.summaries(beside.result),
+        other_nodes=() if beside is None else job.other_tally.summaries(beside.result),
         left_float=left_float(fused.after, fused.steps),
         transitions=transition_bytes(traces[backends[-1]].result),
-        accuracy=job.accuracy(model),
+        accuracy=accuracy,
         runs=job.runs,
         notes=notes[weights],
-        devices={b: e.device for b, e in job.executables.items()},
+        devices={b: e.device for b, e in job.executables.items() if b in traces},
         seconds=clock.seconds,
         refused=refused,
     )
+
+
+def _quantized(
+    program: Any, captured: Graph, model: Model, clock: Clock
+) -> tuple[dict[str, Graph], dict[str, tuple[Step, ...]]]:
+    """The q/dq graphs by granularity, each with what the quantizer did; or the imported one."""
+    if any(n.op in QUANTIZE for n in captured.nodes):
+        return {IMPORTED: captured}, {IMPORTED: ()}
+    graphs: dict[str, Graph] = {}
+    notes: dict[str, tuple[Step, ...]] = {}
+    for granularity in GRANULARITIES:
+        with clock.stage(f"quantize {granularity}"):
+            found = quantize_program(program, model.calibration, granularity)
+        graphs[granularity], notes[granularity] = found
+    return graphs, notes

@@ -76,5 +76,6 @@ def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
 
 
 def _square_sum(values: NDArray[np.floating[Any]]) -> float:
-    flat = values.astype(np.float64).reshape(-1)
+    # In memory order: a sum does not ask for the order of the axes.
+    flat = values.ravel(order="K").astype(np.float64)
     return float(np.dot(flat, flat))

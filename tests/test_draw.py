@@ -58,7 +58,7 @@ def against_float(error: object = 0, per_channel: bool = True) -> Comparison:
 
 
 def summary(name: str, db: float | None, sqnr: str = "finite", op: str = "q8_conv2d", at: str = ""):
-    return SimpleNamespace(name=name, op=op, where=at, sqnr=sqnr, sqnr_db=db)
+    return SimpleNamespace(name=name, op=op, origin=(name,), where=at, sqnr=sqnr, sqnr_db=db)
 
 
 def line(ax, label):
@@ -77,9 +77,12 @@ def test_no_role_shares_its_colour_with_another():
         palette.INT8,
         palette.COPY,
         palette.BORDER,
-        *palette.BACKEND.values(),
+        palette.ERROR,
+        *(color for backend, color in palette.BACKEND.items() if backend != "torch"),
     ]
     assert len(set(told)) == len(told)
+    # torch runs the float program.
+    assert palette.BACKEND["torch"] == palette.BACKEND["float"] == palette.FLOAT
 
 
 def test_drawing_leaves_the_global_style_alone():

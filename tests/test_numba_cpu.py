@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from qtoolkit.backends import numba_cpu
-from qtoolkit.backends.numba_cpu import KERNELS, bands, loops, loops_cells
+from qtoolkit.backends.numba_cpu import KERNELS, bands, loops_cells
 from qtoolkit.backends.numba_cpu.memory import channels_last, lies_channels_last, logical
 from qtoolkit.errors import QParamError
 from qtoolkit.graph import Const, DType, Graph, Ref, leaves
@@ -35,7 +35,9 @@ def bound(kernel: Kernel, graph: Graph) -> Any:
     def resolve(arg: Any) -> Any:
         if isinstance(arg, tuple):
             return tuple(map(resolve, arg))
-        return graph.array(arg) if isinstance(arg, Const) else RUNTIME if isinstance(arg, Ref) else arg
+        return (
+            graph.array(arg) if isinstance(arg, Const) else RUNTIME if isinstance(arg, Ref) else arg
+        )
 
     return kernel.bind(tuple(map(resolve, graph["y"].args)))
 
@@ -81,7 +83,10 @@ def conv_case(rng: np.random.Generator, kind: str, mode: str = "float") -> tuple
         groups = 1 if plain else int(rng.integers(1, 4))
         C, outputs = (groups * int(n) for n in rng.integers(1, 90, 2))
     spans = [d * (k - 1) + 1 for d, k in zip(dilation, taps, strict=True)]
-    H, W = (max(s - 2 * p, 1) + int(e) for s, p, e in zip(spans, padding, rng.integers(0, 9, 2), strict=True))
+    H, W = (
+        max(s - 2 * p, 1) + int(e)
+        for s, p, e in zip(spans, padding, rng.integers(0, 9, 2), strict=True)
+    )
     per_channel = outputs if rng.random() < 0.5 else 1
     K = taps[0] * taps[1] * C // groups
     factor = rng.uniform(0.5, 1.5, per_channel) * 0.01 / K**0.5
@@ -103,7 +108,9 @@ def test_random_convolutions_equal_the_reference(kind: str, seed: int) -> None:
     assert assert_equal("q8_conv2d", conv_case(rng, kind, MODES[seed % 3])) == kind
 
 
-@pytest.mark.parametrize("shape", [(1, 1280, 100), (7, 63, 33), (5, 64, 31), (33, 24, 144), (4, 1, 1)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1280, 100), (7, 63, 33), (5, 64, 31), (33, 24, 144), (4, 1, 1)]
+)
 def test_linear_of_every_packing_equals_the_reference(shape: tuple[int, int, int]) -> None:
     M, K, N = shape
     rng = np.random.default_rng(K)
@@ -319,8 +326,20 @@ def test_the_same_loops_without_the_jit() -> None:
     assert done.stdout == "equal\n", done.stderr[-2000:]
 
 
-def test_loops_are_the_cached_ones() -> None:
-    for module in (loops, loops_cells):
-        compiled = [f for f in vars(module).values() if hasattr(f, "py_func")]
-        assert compiled
-        assert all(f.enable_caching is not None for f in compiled)
+def test_a_read_only_package_is_cached_elsewhere(tmp_path: Path) -> None:
+    """As installed by root: Numba then keeps compiled loops in the user's cache folder."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "loops_cells.py").write_text((PACKAGE / "loops_cells.py").read_text())
+    (package / "__pycache__").write_text("no folder can be made here")
+    script = (
+        "import numpy as np, loops_cells as m\n"
+        "x, y = np.ones((1, 1, 3), np.int8), np.empty((1, 1, 3), np.float32)\n"
+        "m.dequantize(x, np.ones(1, np.float32), np.zeros(1, np.int32), y)\n"
+        "print(y.sum())"
+    )
+    env = {**os.environ, "PYTHONPATH": str(package), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    env.pop("NUMBA_CACHE_DIR", None)
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
+    assert done.stdout == "3.0\n", done.stderr[-2000:]
+    assert list((tmp_path / "cache").rglob("*.nbi"))

@@ -1,6 +1,7 @@
 """What a picture can find out by itself: weight ranges, granularity, and a node worth a look."""
 
 from collections.abc import Collection
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +18,28 @@ WEIGHTS = (*WEIGHTED, *dict.fromkeys(WEIGHTED.values()))
 
 
 def default_node(graph: Graph, among: Collection[str] | None = None) -> str:
-    """The conv or linear whose channels differ most in weight range, depthwise convs first.
+    """The conv or linear whose channels differ most in weight range, where there is much to see.
 
-    Works on float, q/dq and compiled graphs. `among` restricts the choice. Raises UnknownName if
-    the graph has no op with constant weights.
+    Depthwise convs go first, then other convs; of these only maps at least a quarter as large as
+    the largest one count. Works on float, q/dq and compiled graphs. `among` restricts the choice.
+    Raises UnknownName if the graph has no op with constant weights.
     """
-    best: tuple[int, float, str] | None = None
+    found: dict[str, tuple[int, int, float]] = {}
     for node in graph.nodes:
-        if among is not None and node.name not in among:
+        ranges = channel_ranges(graph, node.name) if node.op in WEIGHTS else None
+        if ranges is None or not ranges.any() or (among is not None and node.name not in among):
             continue
-        found = channel_ranges(graph, node.name) if node.op in WEIGHTS else None
-        if found is None or not found.any():
-            continue
-        rank = 2 if is_depthwise(graph, node) else int("conv" in node.op)
-        spread = float(found.max() / np.median(found[found > 0]))
-        if best is None or (rank, spread) > best[:2]:
-            best = rank, spread, node.name
-    if best is None:
+        kind = 2 if is_depthwise(graph, node) else int("conv" in node.op)
+        spread = float(ranges.max() / np.median(ranges[ranges > 0]))
+        found[node.name] = kind, prod(node.type.sizes[2:]), spread
+    if not found:
         raise UnknownName("no conv or linear with constant weights in this graph; name a node")
-    return best[2]
+    best = max(kind for kind, _, _ in found.values())
+    largest = max(area for kind, area, _ in found.values() if kind == best)
+    return max(
+        (name for name, (kind, area, _) in found.items() if kind == best and 4 * area >= largest),
+        key=lambda name: found[name][2],
+    )
 
 
 def is_depthwise(graph: Graph, node: Node) -> bool:

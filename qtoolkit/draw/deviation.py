@@ -12,7 +12,9 @@ from qtoolkit.draw.frame import SMALL, TEXT, axis_labels, heading, joined, ran_o
 from qtoolkit.draw.palette import ERROR, ERROR_MAP, INK, MUTED, ROUNDING
 from qtoolkit.errors import UnknownName
 
-BINS_PER_STEP = 8
+# Bars to a step, by how far the errors reach: odd, so that a bar is centred on zero and half a step
+# is the edge of one.
+BARS = ((4.0, 9), (8.0, 5), (14.0, 3))
 # A value rounded to the nearest code is off by up to half a step, uniformly.
 ROUNDING_RMSE = 1 / np.sqrt(12)
 
@@ -59,8 +61,7 @@ def error(comparison: Comparison, node: str | None = None, ax: Axes | None = Non
         heading(ax, title, f"{caption}\nAll {d.values.size:,} values are equal.")
         return ax
     reach = _reach(d)
-    width = 1 / BINS_PER_STEP if d.step else reach / 40
-    # A bin centred on zero, so that exact values do not straddle two bars.
+    width = _bar(reach) if d.step else reach / 40
     half = int(np.ceil(reach / width)) + 0.5
     edges = np.arange(-half, half + 1) * width
     inside = np.clip(d.finite, edges[0], edges[-1])
@@ -128,6 +129,14 @@ def _reach(d: Deviation) -> float:
     return max(1.0, float(np.ceil(far * 2) / 2))
 
 
+def _bar(reach: float) -> float:
+    """The width of a bar in steps: at most about eighty bars in all."""
+    for limit, count in BARS:
+        if reach <= limit:
+            return 1 / count
+    return float(2 * np.ceil(reach / 80) - 1)
+
+
 def _fit_height(ax: Axes, share: NDArray[np.float64]) -> None:
     """Scale to the bars beside zero: a relu makes so many exact zeros that they would hide them."""
     middle = share.size // 2
@@ -143,7 +152,7 @@ def _fit_height(ax: Axes, share: NDArray[np.float64]) -> None:
 
 
 def _nothing(ax: Axes, d: Deviation) -> None:
-    ax.bar([0], [100], 1 / BINS_PER_STEP, color=ERROR)
+    ax.bar([0], [100], 1 / 9, color=ERROR)
     ax.set_xlim(-1, 1)
     ax.set_ylim(0, 116)
     axis_labels(ax, f"error in {d.unit}", "% of values")

@@ -192,9 +192,13 @@ def _on_screen(ax: Axes, rectangle: tuple[float, float, float, float]) -> Bbox:
 
 
 def margin_labels(ax: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
-    """Name horizontal lines (y, text, colour) at their right ends, kept apart."""
+    """Name horizontal lines (y, text of two lines, colour) at their right ends, kept apart.
+
+    Lays the figure out; what stands around the Axes must be there before.
+    """
+    _figure(ax).draw_without_rendering()
     low, high = ax.get_ylim()
-    line = SMALL * 1.35 * 2 / points_of(ax)[1]
+    line = 2.9 * SMALL * _figure(ax).dpi / 72 / ax.get_window_extent().height
     last = float("inf")
     for y, text, color in sorted(labels, reverse=True):
         share = min((y - low) / (high - low), last - line)

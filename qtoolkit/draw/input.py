@@ -24,14 +24,14 @@ def photo(
 ) -> Axes:
     """An input, sample 0, beside the first run's `top` classes and what every run gives them.
 
-    x[N,C,H,W] with C of 1 or 3 is shown as an image, its darkest value black and its brightest
-    white; anything else as grey cells. labels: class names. Shares are the softmax of output 0.
+    x: an array or tensor; of a tuple, as models give them, the first. x[N,C,H,W] with C of 1 or 3
+    is shown as an image, its darkest value black and its brightest white; anything else as grey
+    cells. labels: class names. Shares are the softmax of output 0.
     """
     told = {runs.backend: runs} if isinstance(runs, Run) else dict(runs)
     shares = {key: _softmax(np.asarray(run.outputs[0])[0].reshape(-1)) for key, run in told.items()}
     ax = start(ax, 3.4, grid=None)
-    ax.imshow(_image(np.asarray(x.detach() if hasattr(x, "detach") else x)), cmap="gray",
-              interpolation="nearest", aspect="equal")  # fmt: skip
+    ax.imshow(_image(_array(x)), cmap="gray", interpolation="nearest", aspect="equal")
     ax.set_anchor("W")
     ax.set_xticks([])
     ax.set_yticks([])
@@ -52,19 +52,19 @@ def _bars(
 ) -> None:
     """One group of bars per class, one bar per run, class names above them."""
     side.set_axis_off()
-    thick = min(0.5, 0.62 / len(shares))
+    thick = min(0.34, 0.6 / len(shares))
+    small = SMALL if len(shares) < 3 else SMALL - 1
     for row, cls in enumerate(classes):
-        side.text(0, row - 0.12, _name(int(cls), labels), fontsize=TEXT, color=INK, va="bottom")
+        side.text(0, row - 0.06, _name(int(cls), labels), fontsize=TEXT, color=INK, va="bottom")
         for i, (key, share) in enumerate(shares.items()):
-            value = float(share[cls])
-            y = row + thick * (i + 0.1)
-            side.barh(y, value, thick * 0.86, color=_color(key), align="center", label=key)
-            if len(shares) <= 2 or i == 0:
-                side.annotate(f"{100 * value:.0f} %", (value, y), xytext=(4, 0),
-                              textcoords="offset points", fontsize=SMALL, color=MUTED,
-                              va="center")  # fmt: skip
-    side.set_xlim(0, 1.15)
-    side.set_ylim(len(classes) - 0.2, -0.75)
+            value, y = float(share[cls]), row + thick * (i + 0.5)
+            side.barh(y, value, thick * 0.84, color=_color(key), label=key)
+            named = f"  {key}" if row == 0 else ""
+            side.annotate(f"{100 * value:.0f} %{named}", (value, y), xytext=(4, 0),
+                          textcoords="offset points", fontsize=small, color=MUTED,
+                          va="center_baseline")  # fmt: skip
+    side.set_xlim(0, 1.4 * max(float(share[classes].max()) for share in shares.values()))
+    side.set_ylim(len(classes) - 0.25, -0.45)
 
 
 def _caption(shares: Mapping[str, NDArray[np.float64]], labels: Sequence[str] | None) -> str:
@@ -82,6 +82,11 @@ def _name(cls: int, labels: Sequence[str] | None) -> str:
 def _softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
     power = np.exp(logits.astype(np.float64) - logits.max())
     return np.asarray(power / power.sum(), np.float64)
+
+
+def _array(x: Any) -> NDArray[Any]:
+    first = x[0] if isinstance(x, tuple | list) else x
+    return np.asarray(first.detach().cpu() if hasattr(first, "detach") else first)
 
 
 def _image(x: NDArray[Any]) -> NDArray[Any]:

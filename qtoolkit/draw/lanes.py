@@ -13,8 +13,9 @@ from qtoolkit.graph import Graph, Node
 # Inches, y downwards.
 WIDTH = 8.0
 LABEL = 1.4
+CHARACTER = 0.064
 LABEL_CHARS, TIP_CHARS = 18, 400
-BOX, NARROW, HEIGHT = 1.14, 0.72, 0.27
+BOX, NARROW, HEIGHT = 1.14, 0.5, 0.27
 GAP = 0.16
 GUTTER, TRACK = 0.16, 0.07
 LEGEND = 0.26
@@ -101,7 +102,7 @@ class _Row:
 def lay_out(graph: Graph) -> Picture:
     """Lay out a graph of any backend or stage; constants and their q/dq nodes are left out."""
     nodes = [n for n in graph.nodes if not of_constant(n)]
-    rows = _rows(nodes)
+    rows = _rows(nodes, graph)
     row_of = {n.name: i for i, row in enumerate(rows) for n in row.nodes}
     edges = list(_edges(nodes, row_of))
     order = [n.name for n in nodes]
@@ -136,17 +137,18 @@ def lay_out(graph: Graph) -> Picture:
     )
 
 
-def _rows(nodes: Sequence[Node]) -> list[_Row]:
+def _rows(nodes: Sequence[Node], graph: Graph) -> list[_Row]:
     rows: list[_Row] = []
     for block in blocks([n.where.module for n in nodes]):
         rows.append(_Row(block=block))
         x = LABEL
         for node in nodes[block.first : block.last + 1]:
-            if rows[-1].nodes and x + _width(node) > WIDTH:
+            width = _width(node, op_text(graph, node))
+            if rows[-1].nodes and x + width > WIDTH:
                 rows.append(_Row())
                 x = LABEL
             rows[-1].nodes.append(node)
-            x += _width(node) + GAP
+            x += width + GAP
     return rows
 
 
@@ -175,7 +177,8 @@ def _boxes(row: _Row, graph: Graph) -> list[Box]:
     found: list[Box] = []
     x = LABEL
     for node in row.nodes:
-        width, words = _width(node), op_text(graph, node)
+        words = op_text(graph, node)
+        width = _width(node, words)
         weighted = node.op in WEIGHTS
         found.append(
             Box(node.name, x, row.top, width, words, told[node.name], weighted, _tip(node))
@@ -213,9 +216,9 @@ def _wire(
     return Wire(a.name, b.name, tuple(points), skip)
 
 
-def _width(node: Node) -> float:
-    small = node.op in ("input", "getitem", "transition") or "quantize" in node.op
-    return NARROW if small else BOX
+def _width(node: Node, text: str) -> float:
+    """Ops with weights stand in columns; the others take what their words need."""
+    return BOX if node.op in WEIGHTS else max(NARROW, 0.1 + CHARACTER * len(text))
 
 
 def _cut(label: str) -> str:

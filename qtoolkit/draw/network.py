@@ -72,7 +72,8 @@ def fill(role: str, warn: bool, weighted: bool = True) -> tuple[str, str, str]:
 def _caption(graph: Graph) -> str:
     count, size = transition_bytes(graph)
     compiled = any(n.kernel for n in graph.nodes)
-    copies = f"{count} copies between memory layouts, {size / 1024:,.0f} KiB a run"
+    noun = "copy" if count == 1 else "copies"
+    copies = f"{count} {noun} between memory layouts, {size / 1024:,.0f} KiB a run"
     return joined(
         f"compiled for {compiled_for(graph)}" if compiled else "",
         f"{sum(n.op != 'input' for n in graph.nodes)} nodes",

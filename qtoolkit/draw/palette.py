@@ -26,7 +26,13 @@ GRANULARITY: Mapping[str, str] = MappingProxyType(
     {"per-channel": PER_CHANNEL, "per-tensor": PER_TENSOR}
 )
 BACKEND: Mapping[str, str] = MappingProxyType(
-    {"torch": FLOAT, "reference": "#8C959F", "numba": "#56B4E9", "vulkan": "#332288"}
+    {
+        "float": FLOAT,
+        "torch": FLOAT,
+        "reference": "#8C959F",
+        "numba": "#56B4E9",
+        "vulkan": "#332288",
+    }
 )
 # What a node of a graph computes on.
 ROLE: Mapping[str, str] = MappingProxyType(

@@ -5,14 +5,16 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from qtoolkit.draw.choice import channel_ranges, default_node, is_depthwise, weight_qparams
-from qtoolkit.draw.frame import axis_labels, end_label, heading, joined, start
+from qtoolkit.draw.frame import SMALL, axis_labels, end_label, heading, joined, start
 from qtoolkit.draw.palette import PER_CHANNEL, PER_TENSOR, ink, tint
 from qtoolkit.errors import UnknownName
 from qtoolkit.graph import Graph
 from qtoolkit.passes.qdq import DEQUANTIZE
 from qtoolkit.qparams import QParams
 
-CODES = 127
+CODES, FEW = 127, 16
+# A scale this share of the median is marked at the edge of the picture.
+FAR = 1 / 200
 
 
 def channel_scales(
@@ -36,26 +38,31 @@ def channel_scales(
         rank = np.argsort(each, kind="stable")[::-1]
         each, dead = each[rank], dead[rank]
     ax = start(ax, 3.6)
-    x = np.arange(each.size)
-    live = ~dead
-    floor = 0.7 * float(each[live].min(initial=tensor))
+    floor = _floor(each, tensor, dead)
     ax.set_yscale("log")
-    ax.vlines(x[live], each[live], tensor, color=tint(PER_TENSOR), linewidth=_thin(each.size))
-    ax.axhline(tensor, color=PER_TENSOR, linewidth=2, label="per-tensor scale")
-    ax.plot(
-        x[live], each[live], "o", color=PER_CHANNEL, markersize=_dot(each.size),
-        label="per-channel scale",
-    )  # fmt: skip
-    if dead.any():
-        ax.plot(x[dead], np.full(int(dead.sum()), floor), "x", color=PER_CHANNEL, label="dead")
+    ax.set_ylim(floor, 1.6 * max(tensor, float(each.max())))
     margin = max(0.6, 0.012 * each.size)
     ax.set_xlim(-margin, each.size - 1 + margin)
-    ax.set_ylim(floor, 1.6 * max(tensor, float(each.max())))
+    ax.axhline(tensor, color=PER_TENSOR, linewidth=2, label="per-tensor scale")
     end_label(ax, tensor, "one scale per tensor", ink(PER_TENSOR), "right")
-    lowest = x[live][-1] if order == "scale" and live.any() else 0
-    _point_label(ax, lowest, each, ink(PER_CHANNEL))
+    x, size = np.arange(each.size), _dot(each.size)
+    low = ~dead & (each < floor)
+    shown = ~dead & ~low
+    ax.vlines(x[shown], each[shown], tensor, color=tint(PER_TENSOR), linewidth=_thin(each.size))
+    ax.plot(x[shown], each[shown], "o", color=PER_CHANNEL, markersize=size,
+            label="per-channel scale")  # fmt: skip
+    for marked, marker, word in ((low, "v", "far below"), (dead, "x", "dead")):
+        if marked.any():
+            ax.plot(x[marked], np.full(int(marked.sum()), floor * 1.12), marker,
+                    color=PER_CHANNEL, markersize=5, label=word)  # fmt: skip
+    if shown.any():
+        _point_label(ax, int(x[shown][-1]) if order == "scale" else int(x[shown][0]), each)
     axis_labels(ax, _channel_words(each.size, order), "weight scale (log)")
-    heading(ax, f"Weight scales of {name}", _caption(graph, name, each[live], tensor, dead))
+    heading(
+        ax,
+        f"Weight scales of {name}",
+        _caption(graph, name, each[~dead], tensor, int(low.sum()), int(dead.sum())),
+    )
     return ax
 
 
@@ -91,43 +98,51 @@ def _no_weights(name: str) -> UnknownName:
 
 
 def _caption(
-    graph: Graph, name: str, each: NDArray[np.float64], tensor: float, dead: NDArray[np.bool_]
+    graph: Graph, name: str, each: NDArray[np.float64], tensor: float, far: int, gone: int
 ) -> str:
     node = graph[name]
     kind = "depthwise conv" if is_depthwise(graph, node) else node.op.split(".")[1]
-    where = joined(node.where.module, kind, f"{dead.size} output channels")
+    where = joined(node.where.module, kind, f"{each.size + gone} output channels")
     if not each.size:
         return f"{where}\nEvery channel is dead: all its weights are zero."
     used = np.minimum(CODES, CODES * each / tensor)
-    few = int((used < 16).sum())
     told = (
         f"With one scale for all, the median channel has {np.median(used):.0f} of ±{CODES} codes "
-        f"left; {few} of {each.size} have fewer than 16."
+        f"left and {int((used < FEW).sum())} of {each.size} fewer than {FEW}"
     )
-    gone = f" {int(dead.sum())} dead." if dead.any() else ""
-    return f"{where}\n{told}{gone}"
+    marked = [f"{far} far below (▼)" if far else "", f"{gone} dead (×)" if gone else ""]
+    return f"{where}\n{'; '.join([told, *filter(None, marked)])}."
 
 
 def _channel_words(size: int, order: str) -> str:
     return f"{size} output channels, " + ("largest scale first" if order == "scale" else "in order")
 
 
-def _point_label(ax: Axes, at: int, each: NDArray[np.float64], color: str) -> None:
-    """Say what the dots are, beneath the dot at index `at` or beside it."""
+def _floor(each: NDArray[np.float64], tensor: float, dead: NDArray[np.bool_]) -> float:
+    """The lower end of the axis: a few channels of almost no weight must not squeeze the rest."""
+    live = each[~dead]
+    typical = float(np.median(live)) if live.size else tensor
+    return 0.6 * float(live[live > FAR * typical].min(initial=tensor))
+
+
+def _point_label(ax: Axes, at: int, each: NDArray[np.float64]) -> None:
+    """Say what the dots are, beside the dot at index `at`."""
+    right = at <= each.size / 2
     ax.annotate(
         "one scale per channel",
         (at, each[at]),
-        xytext=(-8, 0),
+        xytext=(9 if right else -9, -3),
         textcoords="offset points",
-        ha="right" if at > each.size / 2 else "left",
+        ha="left" if right else "right",
         va="center",
-        fontsize=8,
-        color=color,
+        fontsize=SMALL,
+        fontweight="bold",
+        color=ink(PER_CHANNEL),
     )
 
 
 def _dot(size: int) -> float:
-    return float(np.clip(330 / max(size, 1), 2.6, 7))
+    return float(np.clip(330 / max(size, 1), 2.6, 5.5))
 
 
 def _thin(size: int) -> float:

@@ -1,5 +1,6 @@
 """SQNR per node in the order of the graph, one granularity of weights against the other."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,8 +21,8 @@ from qtoolkit.draw.frame import (
     ran_on,
     start,
 )
-from qtoolkit.draw.modules import blocks
-from qtoolkit.draw.palette import BAND, ERROR, GRANULARITY, WIRE, ink
+from qtoolkit.draw.modules import Block, blocks
+from qtoolkit.draw.palette import BAND, ERROR, GRANULARITY, MUTED, WIRE, ink
 from qtoolkit.errors import BadInput
 from qtoolkit.ops import OPS
 from qtoolkit.passes.fuse import BORDER
@@ -39,6 +40,8 @@ class Measured(Protocol):
     @property
     def op(self) -> str: ...
     @property
+    def origin(self) -> tuple[str, ...]: ...
+    @property
     def where(self) -> str: ...
     @property
     def sqnr(self) -> str: ...
@@ -47,6 +50,10 @@ class Measured(Protocol):
 
 
 Nodes = Comparison | Iterable[Measured]
+# An op, the captured nodes it stands for, and how many such values came before.
+Key = tuple[str, tuple[str, ...], int]
+# What torch puts into the names of q/dq nodes, which are too long to stand under an axis.
+AFFIX = re.compile("_per_(tensor|channel)_default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ class Side:
 
     label: str
     color: str
-    points: Mapping[str, Point]
+    points: Mapping[Key, Point]
 
     @property
     def mean(self) -> float | None:
@@ -91,20 +98,20 @@ def sqnr(
     """
     told = _labels(nodes, other, labels)
     sides = [Side(name, color, _points(each)) for name, color, each in told]
-    names = list(dict.fromkeys(name for side in sides for name in side.points))
-    if not names:
+    keys = list(dict.fromkeys(key for side in sides for key in side.points))
+    if not keys:
         raise BadInput("no int8 value to draw an SQNR of; compare a float run with an int8 run")
     ax = start(ax, 4.6)
-    _limits(ax, sides, len(names))
-    _blocks(ax, names, sides)
-    gains = _gains(ax, names, sides) if len(sides) == 2 else ()
+    _limits(ax, sides, len(keys))
+    _blocks(ax, keys, sides)
+    gains = _gains(ax, keys, sides) if len(sides) == 2 else ()
     for side in sides:
-        _dots(ax, names, side)
-    _means(ax, sides)
+        _dots(ax, keys, side)
     if isinstance(nodes, Comparison):
         device = device or ran_on(nodes.b)
     title = "SQNR per node: " + " against ".join(side.label for side in sides)
-    heading(ax, title, joined(device, data) + "\n" + _summary(names, sides))
+    heading(ax, title, joined(device, data) + "\n" + _summary(keys, sides))
+    _means(ax, sides)
     if gains:
         _name_gains(ax, gains, *sides)
     return ax
@@ -126,17 +133,22 @@ def _labels(
     ]
 
 
-def _points(nodes: Nodes) -> dict[str, Point]:
-    """Every value by name, the inputs left out."""
-    found: dict[str, Point] = {}
+def _points(nodes: Nodes) -> dict[Key, Point]:
+    """Every value, the inputs left out, by what it computes.
+
+    Not by name: torch numbers its q/dq nodes, and the two granularities have not equally many.
+    """
+    found: dict[Key, Point] = {}
     for n in nodes:
         if n.op == "input":
             continue
         m = n.metrics if isinstance(n, Row) else n
         module, _, source = n.where.partition(" ")
         own = module if source or ":" not in module else ""
-        computes = n.op not in OPS or not OPS[n.op].moves
-        found[n.name] = Point(n.name, own, m.sqnr, m.sqnr_db, computes and n.op not in BORDER)
+        computes = n.op not in BORDER and not (n.op in OPS and OPS[n.op].moves)
+        told = n.origin or (n.name,)
+        key = n.op, told, sum(k[:2] == (n.op, told) for k in found)
+        found[key] = Point(AFFIX.sub("", n.name), own, m.sqnr, m.sqnr_db, computes)
     return found
 
 
@@ -152,22 +164,37 @@ def _limits(ax: Axes, sides: Sequence[Side], count: int) -> None:
     ax.set_xlim(-0.8, count - 0.2)
 
 
-def _blocks(ax: Axes, names: Sequence[str], sides: Sequence[Side]) -> None:
+def _blocks(ax: Axes, keys: Sequence[Key], sides: Sequence[Side]) -> None:
     """Shade every other module and name it, or name each node where there are few."""
-    of = {n: p for side in reversed(sides) for n, p in side.points.items()}
-    if len(names) <= NAMED:
-        ax.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
+    of = {key: point for side in reversed(sides) for key, point in side.points.items()}
+    if len(keys) <= NAMED:
+        names = [of[key].name for key in keys]
+        ax.set_xticks(range(len(keys)), names, rotation=40, ha="right", rotation_mode="anchor")
         axis_labels(ax, "", "SQNR against float, dB")
         return
-    found = blocks([of[n].module for n in names])
+    found = blocks([of[key].module for key in keys])
     for i, block in enumerate(found):
         if i % 2 == 0:
             ax.axvspan(block.first - 0.5, block.last + 0.5, color=BAND, zorder=0, linewidth=0)
     texts, shared = _short_labels([b.label for b in found])
     centres = [(b.first + b.last) / 2 for b in found]
     ax.set_xticks(centres, texts)
+    for block, text in zip(found, texts, strict=True):
+        if not text:
+            _own_name(ax, block, len(keys))
     words = f"module {shared}.N, in the order of the graph" if shared else "module"
     axis_labels(ax, words, "SQNR against float, dB")
+
+
+def _own_name(ax: Axes, block: Block, count: int) -> None:
+    """Name a block that has no number below the axis, at the end of the row if it stands there."""
+    first, last = block.first == 0, block.last == count - 1
+    side = "left" if first else "right" if last else "center"
+    x = {"left": -0.8, "right": count - 0.2, "center": (block.first + block.last) / 2}[side]
+    ax.annotate(
+        block.label, (x, 0), xycoords=ax.get_xaxis_transform(), xytext=(0, -22),
+        textcoords="offset points", ha=side, va="top", fontsize=SMALL, color=MUTED,
+    )  # fmt: skip
 
 
 def _short_labels(labels: Sequence[str]) -> tuple[list[str], str]:
@@ -195,17 +222,17 @@ class Gain:
         return self.ours - self.theirs
 
 
-def _gains(ax: Axes, names: Sequence[str], sides: Sequence[Side]) -> tuple[Gain, ...]:
+def _gains(ax: Axes, keys: Sequence[Key], sides: Sequence[Side]) -> tuple[Gain, ...]:
     """A line from the second side to the first, in the colour of the better one."""
     gains: list[Gain] = []
-    for x, name in enumerate(names):
-        ours, theirs = (_db(side, name) for side in sides)
+    for x, key in enumerate(keys):
+        ours, theirs = (_db(side, key) for side in sides)
         if ours is None or theirs is None:
             continue
         better = sides[0] if ours >= theirs else sides[1]
         ax.plot([x, x], [theirs, ours], color=better.color, linewidth=2.2, alpha=0.38,
                 solid_capstyle="butt", zorder=2, gid="gain")  # fmt: skip
-        gains.append(Gain(x, sides[0].points[name], ours, theirs))
+        gains.append(Gain(x, sides[0].points[key], ours, theirs))
     return tuple(gains)
 
 
@@ -221,7 +248,7 @@ def _name_gains(ax: Axes, gains: Sequence[Gain], ours: Side, theirs: Side) -> No
     direct_labels(ax, labels, [*lines, *means])
 
 
-def _dots(ax: Axes, names: Sequence[str], side: Side) -> None:
+def _dots(ax: Axes, keys: Sequence[Key], side: Side) -> None:
     low, high = ax.get_ylim()
     edges = {
         "exact": ("^", high - 0.05 * (high - low)),
@@ -229,9 +256,9 @@ def _dots(ax: Axes, names: Sequence[str], side: Side) -> None:
     }
     for kind in ("finite", *edges):
         found = [
-            (i, side.points[n].db if kind == "finite" else edges[kind][1])
-            for i, n in enumerate(names)
-            if n in side.points and side.points[n].sqnr == kind
+            (i, side.points[key].db if kind == "finite" else edges[kind][1])
+            for i, key in enumerate(keys)
+            if key in side.points and side.points[key].sqnr == kind
         ]
         if not found:
             continue
@@ -253,10 +280,10 @@ def _means(ax: Axes, sides: Sequence[Side]) -> None:
     margin_labels(ax, told)
 
 
-def _summary(names: Sequence[str], sides: Sequence[Side]) -> str:
+def _summary(keys: Sequence[Key], sides: Sequence[Side]) -> str:
     if len(sides) == 1:
-        return f"{len(names)} values"
-    pairs = [(_db(sides[0], n), _db(sides[1], n)) for n in names]
+        return f"{len(keys)} values"
+    pairs = [(_db(sides[0], key), _db(sides[1], key)) for key in keys]
     both = [a - b for a, b in pairs if a is not None and b is not None]
     better = sum(gain > 0 for gain in both)
     return (
@@ -265,5 +292,5 @@ def _summary(names: Sequence[str], sides: Sequence[Side]) -> str:
     )
 
 
-def _db(side: Side, name: str) -> float | None:
-    return side.points[name].db if name in side.points else None
+def _db(side: Side, key: Key) -> float | None:
+    return side.points[key].db if key in side.points else None

@@ -1,5 +1,6 @@
 """From torch to Graph: export a module, import any exported program, run the float program."""
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,12 +30,14 @@ __all__ = [
 ]
 
 
-def export(module: torch.nn.Module, example: Any) -> ExportedProgram:
+def export(module: torch.nn.Module | ExportedProgram, example: Any) -> ExportedProgram:
     """Export a module in eval mode, undecomposed, for the shapes of the example inputs.
 
-    example: a tuple of the forward's arguments, or one tensor. Raises CaptureError for a module in
+    An exported program is returned as it is. example: a tuple of the forward's arguments, or one tensor. Raises CaptureError for a module in
     training mode and, in one line, for whatever keeps torch from exporting it.
     """
+    if isinstance(module, ExportedProgram):
+        return module
     name = type(module).__name__
     training = [path or "the module itself" for path, m in module.named_modules() if m.training]
     if training:
@@ -153,3 +156,21 @@ def lifted_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
         **signature.inputs_to_lifted_tensor_constants,
     }
     return {placeholder: find(target) for placeholder, target in named.items()}
+
+
+def input_names(module: torch.nn.Module | ExportedProgram) -> tuple[str, ...]:
+    """The names of forward's arguments, or of an exported program's inputs."""
+    if isinstance(module, ExportedProgram):
+        return tuple(module.graph_signature.user_inputs)
+    return tuple(inspect.signature(module.forward).parameters)
+
+
+def float_function(module: torch.nn.Module | ExportedProgram) -> Callable[[Any], Array]:
+    """The module as a function from a tuple of arguments to its first output, as an array."""
+    call = module.module(check_guards=False) if isinstance(module, ExportedProgram) else module
+
+    def forward(x: Any) -> Array:
+        with torch.no_grad():
+            return as_array(pytree.tree_leaves(call(*x))[0])
+
+    return forward

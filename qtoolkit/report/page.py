@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qtoolkit.exploration import Exploration, ImageResult, NodeSummary
+from qtoolkit.models import RANDOM
 from qtoolkit.report.pictures import Picture
 from qtoolkit.report.summary import class_name, decibels, plural, size, verdicts
 
@@ -27,6 +28,8 @@ def page(e: Exploration, record: Mapping[str, Any], pictures: Mapping[str, Pictu
     import jinja2
     from markupsafe import Markup
 
+    from qtoolkit import draw
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("qtoolkit.report", "template"),
         autoescape=True,
@@ -46,10 +49,12 @@ def page(e: Exploration, record: Mapping[str, Any], pictures: Mapping[str, Pictu
         record=record,
         verdicts=verdicts(e),
         pictures={name: pictures.get(name) for name in PICTURES},
+        graph=Markup(draw.graph_svg(e.compiled)),
         shown=shown,
         images=[_image(e, image, shown) for image in e.images],
-        nodes=[_value(n, gains.get(n.name)) for n in e.nodes],
+        nodes=[_value(e, n, gains.get(n.name)) for n in e.nodes],
         missing=[(b, m) for b, found in record["compared"].items() for m in found["missing"]],
+        random=RANDOM in e.model.data_source,
         transitions=_transitions(e),
         style=Markup(style),
         script=Markup(script),
@@ -57,7 +62,7 @@ def page(e: Exploration, record: Mapping[str, Any], pictures: Mapping[str, Pictu
     )
 
 
-PICTURES = ("sqnr", "scales", "error", "error_map", "graph", "time")
+PICTURES = ("input", "sqnr", "scales", "error", "error_map", "time")
 
 
 def columns(e: Exploration) -> tuple[str, ...]:
@@ -81,19 +86,21 @@ def _image(e: Exploration, image: ImageResult, shown: tuple[str, ...]) -> dict[s
     }
 
 
-def _value(n: NodeSummary, other: float | None) -> dict[str, Any]:
+def _value(e: Exploration, n: NodeSummary, other: float | None) -> dict[str, Any]:
+    where = e.compiled[n.name.partition("#")[0]].where
     gain = None if n.sqnr_db is None or other is None else n.sqnr_db - other
     return {
         "name": n.name,
         "op": n.op,
-        "where": n.where,
+        "module": where.module,
+        "source": where.source,
         "origin": "" if n.origin in ((), (n.name,)) else " + ".join(n.origin),
         "sqnr": n.sqnr if n.sqnr_db is None else decibels(n.sqnr_db),
         "sort": "" if n.sqnr_db is None else n.sqnr_db,
         "gain": "" if gain is None else f"{gain:+.1f}",
         "gain_sort": "" if gain is None else gain,
         "max_abs": n.max_abs,
-        "memory": f"{n.storage} {n.layout}".strip(),
+        "memory": f"{n.storage}/{n.layout}" if n.layout else "",
     }
 
 

@@ -12,8 +12,10 @@ from qtoolkit.exploration import Exploration
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Twice the 100 dpi that the pictures are laid out for, so that they are sharp on dense screens.
-DPI = 200
+# CSS pixels per inch: the usual 8 inches fill the column of the page.
+SHOWN = 120
+# Dots per inch: sharp on dense screens.
+DRAWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def _picture(ax: "Axes") -> Picture:
     figure = ax.get_figure(root=True)
     assert figure is not None
     data = BytesIO()
-    figure.savefig(data, format="png", dpi=DPI)
+    figure.savefig(data, format="png", dpi=DRAWN)
     told = f"{ax.get_title(loc='left')}. {caption_of(ax)}"
     source = "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
-    return Picture(source, told, round(100 * figure.get_figwidth()))
+    return Picture(source, told, round(SHOWN * figure.get_figwidth()))

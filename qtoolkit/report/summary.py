@@ -55,7 +55,7 @@ def table(e: Exploration) -> str:
     if len(e.images) > ROWS:
         lines.append(f"… and {len(e.images) - ROWS} more in report.json")
     told = [
-        (v.label, " – ".join(part for part in (v.value, v.detail) if part)) for v in verdicts(e)
+        (v.label, ", ".join(part for part in (v.value, v.detail) if part)) for v in verdicts(e)
     ]
     return "\n".join([*lines, *([""] if lines else []), *_aligned(told)])
 
@@ -107,8 +107,8 @@ def _accuracy(e: Exploration) -> Verdict:
     def agreed(key: str) -> int:
         return sum(image.top1[key] == image.top1["float"] for image in e.images)
 
-    value = f"{agreed(e.backends[-1])} of {total} as float"
-    return Verdict("top-1", value, f"{agreed(e.other)} of {total} {e.other}")
+    value = f"{agreed(e.backends[-1])} of {total} as in float"
+    return Verdict("top-1", value, f"{agreed(e.other)} of {total} with {e.other} weights")
 
 
 def _left_float(e: Exploration) -> Verdict:
