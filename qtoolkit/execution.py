@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qtoolkit import backends
-from qtoolkit.errors import ShapeError, UnsupportedOp
+from qtoolkit.errors import ShapeError, UnknownName, UnsupportedOp
 from qtoolkit.graph import Arg, Const, Graph, Node, Ref, TensorType
 from qtoolkit.kernel import RUNTIME, Array, Bound, Kernel
 
@@ -35,6 +35,8 @@ class Run:
         return tuple(_output(a, self) for a in self.graph.outputs)
 
     def __getitem__(self, name: str) -> Array:
+        if name not in self.values:
+            raise UnknownName(f"no value %{name} in this {self.backend} run; see .values")
         return self.values[name]
 
     def __repr__(self) -> str:

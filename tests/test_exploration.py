@@ -3,12 +3,15 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from qtoolkit import backends
 from qtoolkit.errors import UnknownName
@@ -95,18 +98,24 @@ def test_a_wrong_granularity_lists_what_there_is() -> None:
         explore(load("mlp"), weights="per-group")
 
 
-def test_a_program_quantized_by_others_is_taken_as_it_is(tmp_path: Any) -> None:
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-
-    from qtoolkit.quantizer import Int8Quantizer
-
+def test_a_program_quantized_by_others_is_taken_as_it_is(tmp_path: Path) -> None:
+    """torchao's own x86 quantizer: uint8 activations, per-channel weights, float biases."""
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3), torch.nn.ReLU()
+    ).eval()
     x = torch.randn(1, 3, 8, 8)
-    prepared = prepare_pt2e(torch.export.export(net, (x,)).module(), Int8Quantizer())
+    theirs = x86.X86InductorQuantizer()
+    theirs.set_global(x86.get_default_x86_inductor_quantization_config())
+    prepared = prepare_pt2e(torch.export.export(net, (x,)).module(), theirs)
     prepared(x)
     path = tmp_path / "theirs.pt2"
     torch.export.save(torch.export.export(convert_pt2e(prepared), (x,)), path)
     found = explore(load(str(path)))
     assert found.weights == "imported" and found.other is None
-    assert found.left_float == () and found.equal == {"reference": True, "numba": True}
+    assert found.equal == {"reference": True, "numba": True}
+    ops = found.compiled.counts()
+    assert ops["q8_conv2d"] == 1, "the last conv has no quantize behind it, the first one has"
+    assert "uint8" in {v.dtype.name for v in found.runs["numba"].values.values()}
+    (left, *_) = found.left_float
+    assert left.op == "aten.conv2d.default" and "output of the graph" in left.why

@@ -206,6 +206,16 @@ def test_an_unknown_op_between_stays_float_with_a_reason() -> None:
     assert (left.node, left.why) == ("y", "there is no int8 form of aten.erfinv.default")
 
 
+def test_a_change_from_uint8_to_int8_codes_is_left_float() -> None:
+    b = Builder()
+    codes = b.const("codes", np.arange(4, dtype=np.uint8))
+    args = (codes, 0.1, 128, 0, 255, DType.UINT8, None)
+    x = b.op("dq", QD + "dequantize_per_tensor.default", args, tensor(4))
+    y = b.op("relu", "aten.relu.default", (x,), tensor(4))
+    graph = b.graph(b.dequantize("dy", b.quantize("qy", y, (4,), 0.1), (4,), 0.1))
+    assert "%dq holds uint8 codes, %qy makes int8" in reasons(fused(graph))
+
+
 @pytest.mark.parametrize("alpha", [-1, float("inf"), float("nan")])
 def test_add_with_an_odd_alpha_is_left_float(alpha: float) -> None:
     b = Builder()

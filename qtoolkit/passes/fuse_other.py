@@ -48,7 +48,7 @@ def fuse_add(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     alpha = node.args[2]
     if not isinstance(alpha, int | float) or not isfinite(alpha) or alpha < 0:
         return Reject(("alpha {} is not a finite number >= 0", alpha))
-    y = result(node, draft, rules.fold_activation)
+    y = result(node, (a, b), draft, rules.fold_activation)
     if isinstance(y, Reject):
         return y
     for factor in (a.qparams.scale, float(alpha) * b.qparams.scale.astype(np.float64)):
@@ -71,7 +71,7 @@ def fuse_pool(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     refused = _per_channel(x)
     if refused:
         return refused
-    y = result(node, draft, rules.fold_activation)
+    y = result(node, (x,), draft, rules.fold_activation)
     if isinstance(y, Reject):
         return y
     low, high = fused_range(y.bounds, y.qparams)
@@ -96,7 +96,7 @@ def fuse_move(node: Node, draft: Draft, rules: FuseRules) -> Answer:
         return refused
     if len(node.types) > 1:
         return Reject(("it has {} results", len(node.types)))
-    y = result(node, draft, fold_activation=False)
+    y = result(node, (x,), draft, fold_activation=False)
     if isinstance(y, Reject):
         return y
     args = list(node.with_args([x.codes, *node.args[1:]]).args)
@@ -104,10 +104,8 @@ def fuse_move(node: Node, draft: Draft, rules: FuseRules) -> Answer:
         refused = _pad_with_code(node, args, x.qparams)
         if refused:
             return refused
-    codes_type = draft[x.node.name].args[0]
-    dtype = _dtype(codes_type, draft)
-    moved = replace(node, args=tuple(args), types=(TensorType(node.type.shape, dtype),))
-    if y.qparams == x.qparams and y.dtype == dtype:
+    moved = replace(node, args=tuple(args), types=(TensorType(node.type.shape, y.dtype),))
+    if y.qparams == x.qparams:
         return Rewrite(moved, (x.node.name, node.name, *y.names),
                        ("{} moves values only: it works on codes", short(node.op)))  # fmt: skip
     requantized, constants = requantize(y.quantize, Ref(node.name), x.qparams, y, node.name)
@@ -133,14 +131,14 @@ def fuse_cat(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     refused = _per_channel(*known)
     if refused:
         return refused
-    y = result(node, draft, fold_activation=False)
+    y = result(node, known, draft, fold_activation=False)
     if isinstance(y, Reject):
         return y
     inputs: list[Arg] = []
     inserted: list[Node] = []
     constants: dict[str, Constant] = {}
     for i, branch in enumerate(known):
-        if branch.qparams == y.qparams and _dtype(branch.codes, draft) == y.dtype:
+        if branch.qparams == y.qparams:
             inputs.append(branch.codes)
             continue
         # The dequantize lends its place in the program to the requantize that replaces it.
@@ -175,11 +173,11 @@ def fuse_activation(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     refused = _per_channel(x)
     if refused:
         return refused
-    y = result(node, draft, fold_activation=False)
+    y = result(node, (x,), draft, fold_activation=False)
     if isinstance(y, Reject):
         return y
     low, high = fused_range(activation_bounds(node), y.qparams)
-    if y.qparams == x.qparams and _dtype(x.codes, draft) == y.dtype:
+    if y.qparams == x.qparams:
         return _rewrite(node, "q8_clamp", (x.codes, low, high), (x,), y)
     made, constants = requantize(node, x.codes, x.qparams, y, node.name, (low, high))
     return Rewrite(made, (x.node.name, node.name, *y.names),
@@ -198,7 +196,9 @@ def fuse_requantize(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     if q.per_channel or x.qparams.per_channel:
         return Reject(("codes are requantized per channel, which no kernel does here",))
     dtype = node.args[-1]
-    if q == x.qparams and dtype == _dtype(x.codes, draft):
+    if dtype != x.dtype:
+        return Reject(("codes change from {} to {}, which no kernel does", x.dtype, dtype))
+    if q == x.qparams:
         return Forward(x.codes, (x.node.name, node.name), ("equal qparams: the codes stay",))
     assert isinstance(dtype, DType)
     y = Result((node,), (None, None), q, dtype)
@@ -311,13 +311,6 @@ def _pad_with_code(node: Node, args: list[Arg], x: QParams) -> Reject | None:
         return Reject(("padding value {} is not a number", value))
     args[at:] = [int(x.quantize(np.array(value or 0.0, np.float32)))]
     return None
-
-
-def _dtype(codes: Arg, draft: Draft) -> DType:
-    if isinstance(codes, Ref):
-        return draft[codes.node].types[codes.index].dtype
-    assert isinstance(codes, Const)
-    return draft.constants[codes.name].type.dtype
 
 
 def _scale_zero(q: QParams) -> tuple[float, int]:

@@ -36,7 +36,7 @@ def fuse_weighted(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     refused = _weight_refused(w, x, node, rules)
     if w is None or refused:
         return refused
-    y = result(node, draft, rules.fold_activation)
+    y = result(node, (x,), draft, rules.fold_activation)
     if isinstance(y, Reject):
         return y
     geometry = _geometry(node)

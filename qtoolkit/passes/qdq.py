@@ -1,5 +1,6 @@
 """Reading the quantize and dequantize nodes that stand around an op."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ class Operand:
     codes: Arg
     qparams: QParams
     node: Node
+    dtype: DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,16 @@ def operand(arg: Arg, draft: Draft) -> Operand | None:
     if not isinstance(arg, Ref) or draft[arg.node].op not in DEQUANTIZE:
         return None
     node = draft[arg.node]
-    return Operand(node.args[0], read_qparams(node, draft), node)
+    return Operand(node.args[0], read_qparams(node, draft), node, _dtype(node.args[0], draft))
 
 
-def result(node: Node, draft: Draft, fold_activation: bool = True) -> Result | Reject:
-    """Follow a node's only reader, through an activation if there is one, to a quantize."""
+def result(
+    node: Node, operands: Sequence[Operand], draft: Draft, fold_activation: bool = True
+) -> Result | Reject:
+    """Follow a node's only reader, through an activation if there is one, to a quantize.
+
+    The codes must be of one dtype from the operands to there.
+    """
     chain: list[Node] = []
     bounds: Bounds = (None, None)
     at = node
@@ -95,6 +102,10 @@ def result(node: Node, draft: Draft, fold_activation: bool = True) -> Result | R
             dtype = at.args[-1]
             if not isinstance(dtype, DType):
                 raise GraphError(f"%{at.name}: {dtype!r} is not a dtype")
+            for unlike in (o for o in operands if o.dtype != dtype):
+                told = ("%{} holds {} codes, %{} makes {}; no kernel changes one to the other",
+                        unlike.node.name, unlike.dtype, at.name, dtype)  # fmt: skip
+                return Reject(told)
             return Result(tuple(chain), bounds, read_qparams(at, draft), dtype)
         if at.op not in ACTIVATIONS or not fold_activation or len(chain) > 1:
             return Reject(("its result goes to {} (%{}), not to a quantize", at.op, at.name))
@@ -145,6 +156,14 @@ def stated_scale(node: Node) -> float | None:
     """The scale as the program states it in float64, where it is a plain number."""
     scale = node.args[1]
     return float(scale) if isinstance(scale, float) else None
+
+
+def _dtype(codes: Arg, draft: Draft) -> DType:
+    if isinstance(codes, Ref):
+        return draft[codes.node].types[codes.index].dtype
+    if isinstance(codes, Const):
+        return draft.constants[codes.name].type.dtype
+    raise GraphError(f"a dequantize reads {codes!r}, which is no tensor")
 
 
 def _values(arg: Arg, node: Node, draft: Draft) -> NDArray[Any]:

@@ -1,7 +1,9 @@
 """Notebooks run through papermill: executed copies, and one line for a cell that fails."""
 
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -67,26 +69,39 @@ def _run(source: Path, target: Path, parameters: Mapping[str, Any]) -> str | Non
 
     here = _literal(source)
     declared = papermill.inspect_notebook(here)
-    with replacing(target) as part:
+    with replacing(target) as part, _silent("papermill"):
         try:
             papermill.execute_notebook(
                 here,
                 _literal(part),
                 {name: value for name, value in parameters.items() if name in declared},
                 progress_bar=False,
+                extra_arguments=["--log-level=ERROR"],
                 cwd=os.getcwd(),
             )
         except papermill.PapermillExecutionError as why:
             said = " ".join(f"{why.ename}: {why.evalue}".split())
             return f"cell [{why.exec_count}] raised {said}"
         except DeadKernelError:
-            return "its kernel died; look for an end of memory"
+            return "its kernel died, perhaps for want of memory"
         except NoSuchKernel as why:
             raise MissingDependency(
                 f"{source.name} asks for the Jupyter kernel {why.name!r}, which is not installed; "
                 "run: python -m pip install ipykernel"
             ) from why
     return None
+
+
+@contextmanager
+def _silent(logger: str) -> Iterator[None]:
+    """Keep a logger quiet, errors too: what it would say is raised as well."""
+    log = logging.getLogger(logger)
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _literal(path: Path) -> str:

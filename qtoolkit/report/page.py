@@ -2,13 +2,15 @@
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from qtoolkit.exploration import Exploration, ImageResult, NodeSummary
 from qtoolkit.models import RANDOM
 from qtoolkit.report.pictures import Picture
+from qtoolkit.report.record import granularities
 from qtoolkit.report.summary import class_name, decibels, plural, size, verdicts
 
 
@@ -43,7 +45,7 @@ def page(e: Exploration, record: Mapping[str, Any], pictures: Mapping[str, Pictu
         environment.loader.get_source(environment, name)[0] for name in ("report.css", "report.js")
     )
     shown = columns(e)
-    gains = {n.name: n.sqnr_db for n in e.other_nodes}
+    beside = dict(zip(_meanings(e.other_nodes), e.other_nodes, strict=True))
     return environment.get_template("report.html").render(
         e=e,
         record=record,
@@ -51,8 +53,12 @@ def page(e: Exploration, record: Mapping[str, Any], pictures: Mapping[str, Pictu
         pictures={name: pictures.get(name) for name in PICTURES},
         graph=Markup(draw.graph_svg(e.compiled)),
         shown=shown,
+        granularities=granularities(e),
         images=[_image(e, image, shown) for image in e.images],
-        nodes=[_value(e, n, gains.get(n.name)) for n in e.nodes],
+        nodes=[
+            _value(e, n, beside.get(meaning))
+            for meaning, n in zip(_meanings(e.nodes), e.nodes, strict=True)
+        ],
         missing=[(b, m) for b, found in record["compared"].items() for m in found["missing"]],
         random=RANDOM in e.model.data_source,
         transitions=_transitions(e),
@@ -69,7 +75,7 @@ def columns(e: Exploration) -> tuple[str, ...]:
     """The runs worth a column beside float: one backend speaks for all that found the same."""
     distinct = {tuple(image.top1[backend] for image in e.images): backend for backend in e.backends}
     backends = tuple(distinct.values())
-    return (*backends, e.other) if len(backends) > 1 else (e.weights, e.other)
+    return (*(backends if len(backends) > 1 else [e.weights]), *granularities(e)[1:])
 
 
 def _image(e: Exploration, image: ImageResult, shown: tuple[str, ...]) -> dict[str, Any]:
@@ -82,21 +88,36 @@ def _image(e: Exploration, image: ImageResult, shown: tuple[str, ...]) -> dict[s
         "float": cell("float"),
         "classes": [cell(key) for key in shown],
         "top3": image.float_top3,
-        "decibels": [decibels(image.output_sqnr_db[key]) for key in (e.weights, e.other)],
+        "decibels": [decibels(image.output_sqnr_db[key]) for key in granularities(e)],
     }
 
 
-def _value(e: Exploration, n: NodeSummary, other: float | None) -> dict[str, Any]:
+def _meanings(nodes: Sequence[NodeSummary]) -> list[tuple[Any, ...]]:
+    """What each value computes, in words that both granularities share.
+
+    Not its name: torch numbers q/dq nodes, and the two granularities have not equally many.
+    """
+    seen: Counter[tuple[Any, ...]] = Counter()
+    found: list[tuple[Any, ...]] = []
+    for n in nodes:
+        told = n.op, n.origin or n.name
+        found.append((*told, seen[told]))
+        seen[told] += 1
+    return found
+
+
+def _value(e: Exploration, n: NodeSummary, other: NodeSummary | None) -> dict[str, Any]:
     where = e.compiled[n.name.partition("#")[0]].where
-    gain = None if n.sqnr_db is None or other is None else n.sqnr_db - other
+    db, beside = n.sqnr_db, other.sqnr_db if other else None
+    gain = None if db is None or beside is None else db - beside
     return {
         "name": n.name,
         "op": n.op,
         "module": where.module,
         "source": where.source,
         "origin": "" if n.origin in ((), (n.name,)) else " + ".join(n.origin),
-        "sqnr": n.sqnr if n.sqnr_db is None else decibels(n.sqnr_db),
-        "sort": "" if n.sqnr_db is None else n.sqnr_db,
+        "sqnr": n.sqnr if db is None else decibels(db),
+        "sort": "" if db is None else db,
         "gain": "" if gain is None else f"{gain:+.1f}",
         "gain_sort": "" if gain is None else gain,
         "max_abs": n.max_abs,

@@ -37,12 +37,13 @@ def _layers(e: Exploration) -> "dict[str, Axes]":
     """What the quantized graphs alone can show."""
     from qtoolkit import draw
 
-    channel, tensor = e.quantized["per-channel"], e.quantized["per-tensor"]
+    graph = e.quantized[e.weights]
+    beside = None if e.other is None else e.quantized[e.other]
     try:
-        node = draw.default_node(channel)
+        node = draw.default_node(graph)
     except UnknownName:  # no layer has weights
         return {}
-    return {"scales": draw.channel_scales(channel, node, other=tensor)}
+    return {"scales": draw.channel_scales(graph, node, other=beside)}
 
 
 def _runs(e: Exploration) -> "dict[str, Axes]":
@@ -60,8 +61,8 @@ def _runs(e: Exploration) -> "dict[str, Axes]":
     if any(n.sqnr == "finite" for n in (*e.nodes, *e.other_nodes)):
         drawn["sqnr"] = draw.sqnr(
             e.nodes,
-            e.other_nodes,
-            labels=(e.weights, e.other),
+            e.other_nodes or None,
+            labels=(e.weights, e.other or ""),
             data=e.model.data_source,
             device=ran_on(last),
         )

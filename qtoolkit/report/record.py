@@ -27,7 +27,7 @@ def to_json(exploration: Exploration) -> dict[str, Any]:
         "model": e.name,
         "weights": e.weights,
         "versions": versions(),
-        "devices": {b: e.devices[b] for b in e.backends if b in e.devices},
+        "devices": dict(e.devices),
         "images": [name for name, _ in e.model.evaluation],
         "data": {"source": e.model.data_source, "samples": len(e.model.calibration)},
         "top1": {key: _top1(e, key) for key in ("float", *e.backends)},
@@ -38,11 +38,11 @@ def to_json(exploration: Exploration) -> dict[str, Any]:
         "compared": {b: _compared(e, b) for b in e.backends},
         "first_difference": None if e.first_difference is None else dict(e.first_difference),
         "nodes": [_node(n) for n in e.nodes],
-        "also": {e.other: {"top1": _top1(e, e.other), "mean_sqnr_db": mean_sqnr_db(e.other_nodes)}},
+        "also": _also(e),
         "seconds": dict(e.seconds),
         "mean_sqnr_db": mean_sqnr_db(e.nodes),
         "output_sqnr_db": {
-            key: [i.output_sqnr_db[key] for i in e.images] for key in (e.weights, e.other)
+            key: [i.output_sqnr_db[key] for i in e.images] for key in granularities(e)
         },
         "accuracy": None if e.accuracy is None else dict(e.accuracy),
         "refused": e.refused,
@@ -64,6 +64,17 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def granularities(e: Exploration) -> tuple[str, ...]:
+    """The granularity looked at closely, and the other one where there is one."""
+    return (e.weights,) if e.other is None else (e.weights, e.other)
+
+
+def _also(e: Exploration) -> dict[str, Any]:
+    if e.other is None:
+        return {}
+    return {e.other: {"top1": _top1(e, e.other), "mean_sqnr_db": mean_sqnr_db(e.other_nodes)}}
 
 
 def _top1(e: Exploration, key: str) -> list[int] | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qtoolkit.exploration import Exploration, ImageResult, mean_sqnr_db
+from qtoolkit.report.record import granularities
 
 ROWS = 12
 
@@ -49,22 +50,20 @@ def difference(e: Exploration, backend: str) -> str:
 
 def table(e: Exploration) -> str:
     """Classes per image and the verdicts, as text for the terminal."""
-    head = ("", "float", e.weights, e.other, "output SQNR")
+    head = ("", "float", *granularities(e), "output SQNR")
     rows = [head, *(_row(e, image) for image in e.images[:ROWS])]
     lines = _aligned(rows) if e.images else []
     if len(e.images) > ROWS:
         lines.append(f"… and {len(e.images) - ROWS} more in report.json")
-    told = [
-        (v.label, ", ".join(part for part in (v.value, v.detail) if part)) for v in verdicts(e)
-    ]
+    told = [(v.label, "; ".join(part for part in (v.value, v.detail) if part)) for v in verdicts(e)]
     return "\n".join([*lines, *([""] if lines else []), *_aligned(told)])
 
 
 def class_name(e: Exploration, index: int, width: int | None = None) -> str:
     """A class index with its name where the model has labels; cut to `width` characters."""
-    labels = e.model.labels
-    known = labels is not None and 0 <= index < len(labels)
-    told = f"{index} {labels[index]}" if labels is not None and known else str(index)
+    labels = e.model.labels or ()
+    name = labels[index] if 0 <= index < len(labels) else ""
+    told = f"{index} {name}" if name not in ("", str(index)) else str(index)
     return told if width is None or len(told) <= width else told[: width - 1] + "…"
 
 
@@ -89,26 +88,26 @@ def _equality(e: Exploration, backend: str) -> Verdict:
     if found.missing:
         told += f", {len(found.missing)} not compared"
     if e.equal[backend]:
-        return Verdict(backend, "equal to reference, to the bit", told, True)
+        return Verdict(backend, "equal to reference to the bit", told, True)
     return Verdict(backend, "differs from reference", f"{difference(e, backend)}; {told}", False)
 
 
 def _sqnr(e: Exploration) -> Verdict:
-    chosen, other = mean_sqnr_db(e.nodes), mean_sqnr_db(e.other_nodes)
-    return Verdict("mean SQNR", f"{decibels(chosen)} {e.weights}", f"{decibels(other)} {e.other}")
+    beside = "" if e.other is None else f"{decibels(mean_sqnr_db(e.other_nodes))} {e.other}"
+    return Verdict("mean SQNR", f"{decibels(mean_sqnr_db(e.nodes))} {e.weights}", beside)
 
 
 def _accuracy(e: Exploration) -> Verdict:
     if e.accuracy is not None:
-        told = [f"{100 * share:.1f} % {key}" for key, share in e.accuracy.items()]
-        return Verdict("accuracy", told[0], ", ".join(told[1:]))
+        told = {key: f"{100 * share:.1f} % {key}" for key, share in e.accuracy.items()}
+        return Verdict("accuracy", told.pop(e.weights), ", ".join(told.values()))
     total = len(e.images)
 
     def agreed(key: str) -> int:
         return sum(image.top1[key] == image.top1["float"] for image in e.images)
 
-    value = f"{agreed(e.backends[-1])} of {total} as in float"
-    return Verdict("top-1", value, f"{agreed(e.other)} of {total} with {e.other} weights")
+    beside = "" if e.other is None else f"{agreed(e.other)} of {total} with {e.other} weights"
+    return Verdict("top-1", f"{agreed(e.backends[-1])} of {total} as in float", beside)
 
 
 def _left_float(e: Exploration) -> Verdict:
@@ -125,8 +124,8 @@ def _transitions(e: Exploration) -> Verdict:
 
 
 def _row(e: Exploration, image: ImageResult) -> tuple[str, ...]:
-    both = [decibels(image.output_sqnr_db.get(key)) for key in (e.weights, e.other)]
-    keys = ("float", e.backends[-1], e.other)
+    both = [decibels(image.output_sqnr_db[key]) for key in granularities(e)]
+    keys = ("float", e.backends[-1], *granularities(e)[1:])
     classes = [class_name(e, image.top1[key], 24) for key in keys]
     return image.name, *classes, " / ".join(both)
 

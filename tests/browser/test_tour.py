@@ -13,24 +13,26 @@ WIDTH, HEIGHT = 1180, 1000
 
 OPEN = """(async () => {
   await jupyterapp.restored;
+  await jupyterapp.commands.execute('application:set-mode', {mode: 'single-document'});
   const panel = await jupyterapp.commands.execute('docmanager:open', {path: '00_tour.ipynb'});
   await panel.context.ready;
   await panel.sessionContext.ready;
-  await jupyterapp.commands.execute('application:set-mode', {mode: 'single-document'});
+  jupyterapp.shell.activateById(panel.id);
   jupyterapp.shell.collapseLeft();
-  return panel.content.widgets.length;
+  window.tour = panel.content;
+  return tour.widgets.length;
 })()"""
 RUN = """(async () => {
   await jupyterapp.commands.execute('notebook:run-all-cells');
   return true;
 })()"""
-OUTPUTS = """jupyterapp.shell.currentWidget.content.widgets
+OUTPUTS = """tour.widgets
   .filter(cell => cell.model.type === 'code')
   .map(cell => cell.model.toJSON())
   .map(cell => [cell.source, cell.execution_count, cell.outputs])"""
 # The height of the notebook itself, and of the bars above it.
 FULL = """(() => {
-  const node = jupyterapp.shell.currentWidget.content.node;
+  const node = tour.node;
   const scroller = node.querySelector('.jp-WindowedPanel-outer') || node;
   scroller.scrollTop = 0;
   return Math.ceil(scroller.scrollHeight + scroller.getBoundingClientRect().top);

@@ -94,7 +94,7 @@ def bind_requantize(args: Sequence[Any]) -> Bound:
     def run(x: Array) -> Array:
         memory, back = in_memory(x)
         blocks = _blocks(memory, axis, x.ndim, back is logical)
-        y = np.empty(memory.shape, np.int8)
+        y = np.empty(memory.shape, np.int8 if x.dtype == np.int32 else x.dtype)
         loops.requantize(memory.reshape(blocks), int(x_zero), scales, codes,
                          as_bytes(y).reshape(blocks))  # fmt: skip
         return back(y)
