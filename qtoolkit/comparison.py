@@ -161,16 +161,20 @@ def _why_missing(node: Node, against: str, a: Run) -> str:
 def _row(
     node: Node, key: str, against: str, a: Array, b: Array, qa: QParams | None, qb: QParams | None
 ) -> Row:
-    found = measure(_real(a, qa), _real(b, qb), qb)
+    found = measure(_real(a, qa), b if _codes(b, qb) else _real(b, None), qb)
     where = str(node.where)
     return Row(key, node.op, against, node.origin, where, int(b.size), same_bits(a, b), found)
 
 
 def _real(value: Array, qparams: QParams | None) -> NDArray[np.float32]:
     """Codes as real numbers; anything else as float32."""
-    if qparams is not None and value.dtype.kind in "iu":
+    if qparams is not None and _codes(value, qparams):
         return qparams.dequantize(value)
-    return value.astype(np.float32)
+    return value.astype(np.float32, copy=False)
+
+
+def _codes(value: Array, qparams: QParams | None) -> bool:
+    return qparams is not None and value.dtype.kind in "iu"
 
 
 def _db(value: float | None) -> str:

@@ -111,9 +111,12 @@ class QParams:
 
     def dequantize(self, codes: NDArray[Any]) -> NDArray[np.float32]:
         """float32(code - zero_point) * scale."""
-        c = np.asarray(codes).astype(np.int64)
-        offset = (c - self.spread(self.zero_point, c.ndim)).astype(np.float32)
-        return (offset * self.spread(self.scale, c.ndim)).astype(np.float32)
+        c = np.asarray(codes)
+        # Codes of 16 bits and less keep exact differences in int32.
+        wide = np.int32 if c.dtype.itemsize <= 2 else np.int64
+        offset = c.astype(wide) - self.spread(self.zero_point, c.ndim)
+        real: NDArray[np.float32] = offset.astype(np.float32) * self.spread(self.scale, c.ndim)
+        return real
 
 
 def check_scales(scale: NDArray[np.float32], name: str = "tensor") -> None:

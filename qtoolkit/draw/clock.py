@@ -39,7 +39,7 @@ def timing(run: Run, by: str = "op", top: int = 12, ax: Axes | None = None) -> A
     ax.spines[["left", "bottom"]].set_visible(False)
     color = BACKEND.get(run.backend, ERROR)
     bars = ax.barh([s.label for s in shares], [1e3 * s.seconds for s in shares], 0.68, color=color)
-    ax.invert_yaxis()
+    ax.set_ylim(len(shares) - 0.5, -0.6)
     ax.set_xticks([])
     ax.tick_params(axis="y", labelsize=TEXT, labelcolor=INK)
     for bar, share in zip(bars, shares, strict=True):

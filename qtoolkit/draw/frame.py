@@ -1,6 +1,5 @@
 """What all pictures share: size, type, grid, heading and labels that keep apart."""
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +8,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.text import Annotation, Text
+from matplotlib.textpath import text_to_path
 from matplotlib.transforms import Bbox
 
 from qtoolkit.draw.palette import GRID, INK, MUTED, WIRE
@@ -20,8 +21,7 @@ from qtoolkit.ops import OPS
 # Inches; at 100 dpi the width of a README column, where the smallest type is 11 pixels high.
 WIDTH = 8.0
 TITLE, TEXT, SMALL = 11.0, 9.0, 8.0
-# Mean width of a character of DejaVu Sans in ems.
-CHARACTER = 0.56
+FONT = FontProperties(size=SMALL)
 
 ROUNDING = {
     "float": "requantize 'float': one rounding, ties to even",
@@ -52,8 +52,8 @@ def start(
 
 def heading(ax: Axes, title: str, caption: str = "") -> None:
     """A title and, under it, a caption in small grey type, both flush left."""
-    chars = max(30, int(points_of(ax)[0] / (SMALL * CHARACTER)))
-    lines = [part for line in caption.splitlines() for part in textwrap.wrap(line, chars)]
+    room = points_of(ax)[0]
+    lines = [part for line in caption.splitlines() for part in wrapped(line, room)]
     depth = len(lines) * SMALL * 1.35
     ax.set_title(
         title, loc="left", fontsize=TITLE, fontweight="bold", color=INK, pad=10 + depth + 3
@@ -70,6 +70,18 @@ def heading(ax: Axes, title: str, caption: str = "") -> None:
         linespacing=1.35,
         gid="caption",
     )
+
+
+def wrapped(text: str, room: float) -> list[str]:
+    """The text in lines of small type, none wider than `room` points if its words allow it."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and text_to_path.get_text_width_height_descent(longer, FONT, False)[0] <= room:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def caption_of(ax: Axes) -> str:

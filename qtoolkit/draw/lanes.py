@@ -240,12 +240,12 @@ def _legend(counts: Mapping[str, int]) -> tuple[Entry, ...]:
     for role, count in counts.items():
         if not count and role not in ("int8", "float"):
             continue
-        text = f"{count} {ROLE_WORDS[role]}"
+        text = f"{ROLE_WORDS[role]}  {count}"
         entries.append(Entry(role, text, x))
         x += 0.42 + 0.068 * len(text)
     return tuple(entries)
 
 
 def _alt(counts: Mapping[str, int], lanes: Sequence[Lane]) -> str:
-    told = ", ".join(f"{count} {ROLE_WORDS[role]}" for role, count in counts.items())
+    told = ", ".join(f"{ROLE_WORDS[role]} {count}" for role, count in counts.items())
     return f"A network of {len(lanes)} modules, one lane each: {told}."

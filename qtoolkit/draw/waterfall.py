@@ -32,19 +32,7 @@ GAINERS = 6
 LEAST_GAIN = 3.0
 
 
-class Measured(Protocol):
-    """What one node needs to be drawn: an exploration's NodeSummary is one."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def op(self) -> str: ...
-    @property
-    def origin(self) -> tuple[str, ...]: ...
-    @property
-    def where(self) -> str: ...
-    @property
-    def sqnr(self) -> str: ...
+def sqnr(self) -> str: ...
     @property
     def sqnr_db(self) -> float | None: ...
 
@@ -96,8 +84,7 @@ def sqnr(
     what was run ('random data' where it is); labels and device are read from comparisons and must
     be given for summaries. Means leave out what is exact.
     """
-    told = _labels(nodes, other, labels)
-    sides = [Side(name, color, _points(each)) for name, color, each in told]
+    sides = sides_of(nodes, other, labels)
     keys = list(dict.fromkeys(key for side in sides for key in side.points))
     if not keys:
         raise BadInput("no int8 value to draw an SQNR of; compare a float run with an int8 run")
@@ -105,8 +92,8 @@ def sqnr(
     _limits(ax, sides, len(keys))
     _blocks(ax, keys, sides)
     gains = _gains(ax, keys, sides) if len(sides) == 2 else ()
-    for side in sides:
-        _dots(ax, keys, side)
+    for row, side in enumerate(sides):
+        _dots(ax, keys, side, row)
     if isinstance(nodes, Comparison):
         device = device or ran_on(nodes.b)
     title = "SQNR per node: " + " against ".join(side.label for side in sides)
@@ -115,41 +102,6 @@ def sqnr(
     if gains:
         _name_gains(ax, gains, *sides)
     return ax
-
-
-def _labels(
-    nodes: Nodes, other: Nodes | None, labels: tuple[str, str] | None
-) -> list[tuple[str, str, Nodes]]:
-    given = [nodes] if other is None else [nodes, other]
-    names = list(labels or GRANULARITY)
-    if labels is None and isinstance(nodes, Comparison):
-        names[0] = granularity(nodes.b.graph)
-        if isinstance(other, Comparison):
-            names[1] = granularity(other.b.graph)
-    spare = iter((ERROR, WIRE))
-    return [
-        (name, GRANULARITY.get(name) or next(spare), each)
-        for name, each in zip(names, given, strict=False)
-    ]
-
-
-def _points(nodes: Nodes) -> dict[Key, Point]:
-    """Every value, the inputs left out, by what it computes.
-
-    Not by name: torch numbers its q/dq nodes, and the two granularities have not equally many.
-    """
-    found: dict[Key, Point] = {}
-    for n in nodes:
-        if n.op == "input":
-            continue
-        m = n.metrics if isinstance(n, Row) else n
-        module, _, source = n.where.partition(" ")
-        own = module if source or ":" not in module else ""
-        computes = n.op not in BORDER and not (n.op in OPS and OPS[n.op].moves)
-        told = n.origin or (n.name,)
-        key = n.op, told, sum(k[:2] == (n.op, told) for k in found)
-        found[key] = Point(AFFIX.sub("", n.name), own, m.sqnr, m.sqnr_db, computes)
-    return found
 
 
 def _limits(ax: Axes, sides: Sequence[Side], count: int) -> None:
@@ -248,27 +200,23 @@ def _name_gains(ax: Axes, gains: Sequence[Gain], ours: Side, theirs: Side) -> No
     direct_labels(ax, labels, [*lines, *means])
 
 
-def _dots(ax: Axes, keys: Sequence[Key], side: Side) -> None:
+def _dots(ax: Axes, keys: Sequence[Key], side: Side, row: int) -> None:
+    """A dot per figure; where there is none a mark near the edge, a row of them per side."""
+    at = {key: x for x, key in enumerate(keys)}
+    figures = [(at[key], p.db) for key, p in side.points.items() if p.db is not None]
+    if figures:
+        ax.plot(*zip(*figures, strict=True), "o", color=side.color, markersize=4.2,
+                label=side.label, zorder=3)  # fmt: skip
     low, high = ax.get_ylim()
-    edges = {
-        "exact": ("^", high - 0.05 * (high - low)),
-        "no signal": ("x", low + 0.05 * (high - low)),
-    }
-    for kind in ("finite", *edges):
-        found = [
-            (i, side.points[key].db if kind == "finite" else edges[kind][1])
-            for i, key in enumerate(keys)
-            if key in side.points and side.points[key].sqnr == kind
-        ]
-        if not found:
+    inset = (0.05 + 0.05 * row) * (high - low)
+    for kind, marker, y in (("exact", "^", high - inset), ("no signal", "x", low + inset)):
+        x = [at[key] for key, p in side.points.items() if p.sqnr == kind]
+        if not x:
             continue
-        label = side.label if kind == "finite" else f"{side.label}: {kind}"
-        marker = "o" if kind == "finite" else edges[kind][0]
-        ax.plot(*zip(*found, strict=True), marker, color=side.color, markersize=4.2, label=label,
-                zorder=3)  # fmt: skip
-        if kind != "finite":
-            ax.annotate(kind, found[-1], xytext=(6, 0), textcoords="offset points",
-                        fontsize=SMALL, color=ink(side.color), va="center")  # fmt: skip
+        ax.plot(x, [y] * len(x), marker, color=side.color, markersize=4.2, zorder=3,
+                label=f"{side.label}: {kind}")  # fmt: skip
+        ax.annotate(kind, (x[-1], y), xytext=(6, 0), textcoords="offset points",
+                    fontsize=SMALL, color=ink(side.color), va="center")  # fmt: skip
 
 
 def _means(ax: Axes, sides: Sequence[Side]) -> None:

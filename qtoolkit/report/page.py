@@ -113,8 +113,7 @@ def _value(e: Exploration, n: NodeSummary, other: NodeSummary | None) -> dict[st
     return {
         "name": n.name,
         "op": n.op,
-        "module": where.module,
-        "source": where.source,
+        "where": " · ".join(part for part in (where.module, where.source) if part),
         "origin": "" if n.origin in ((), (n.name,)) else " + ".join(n.origin),
         "sqnr": n.sqnr if db is None else decibels(db),
         "sort": "" if db is None else db,

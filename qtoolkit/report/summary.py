@@ -84,11 +84,11 @@ def plural(count: int, noun: str) -> str:
 
 def _equality(e: Exploration, backend: str) -> Verdict:
     found = e.compared[backend]
-    told = f"{plural(found.nodes, 'value')}, {plural(found.elements, 'element')} compared"
+    told = f"{plural(found.nodes, 'value')} and {plural(found.elements, 'element')} compared"
     if found.missing:
         told += f", {len(found.missing)} not compared"
     if e.equal[backend]:
-        return Verdict(backend, "equal to reference to the bit", told, True)
+        return Verdict(backend, "equal to reference", f"to the bit; {told}", True)
     return Verdict(backend, "differs from reference", f"{difference(e, backend)}; {told}", False)
 
 

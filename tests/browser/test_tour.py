@@ -30,12 +30,14 @@ OUTPUTS = """tour.widgets
   .filter(cell => cell.model.type === 'code')
   .map(cell => cell.model.toJSON())
   .map(cell => [cell.source, cell.execution_count, cell.outputs])"""
-# The height of the notebook itself, and of the bars above it.
-FULL = """(() => {
-  const node = tour.node;
-  const scroller = node.querySelector('.jp-WindowedPanel-outer') || node;
+# Back to the top, and where the last cell then ends.
+FULL = """(async () => {
+  tour.activeCellIndex = 0;
+  const last = tour.widgets[tour.widgets.length - 1].node;
+  const scroller = tour.node.querySelector('.jp-WindowedPanel-outer') || tour.node;
   scroller.scrollTop = 0;
-  return Math.ceil(scroller.scrollHeight + scroller.getBoundingClientRect().top);
+  await new Promise(done => setTimeout(done, 300));
+  return Math.ceil(last.getBoundingClientRect().bottom);
 })()"""
 # Pictures wider than the page are cut off or need scrolling.
 WIDE = """[...document.querySelectorAll('.jp-OutputArea-output')]
@@ -61,7 +63,7 @@ def test_every_cell_of_the_tour_runs_in_jupyterlab(tmp_path: Path) -> None:
         page.until("document.images.length && [...document.images].every(i => i.complete)", 30)
         cells = page.evaluate(OUTPUTS)
         too_wide = page.evaluate(WIDE)
-        page.resize(page.evaluate(FULL) + 40)
+        page.resize(page.evaluate(FULL) + 80)
         page.evaluate("new Promise(done => setTimeout(done, 1000))")
         page.screenshot(PICTURE)
     for source, count, outputs in cells:
