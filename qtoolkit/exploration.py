@@ -180,12 +180,17 @@ class _Job:
         self.first_difference: dict[str, Any] | None = None
         self.runs: dict[str, Run] = {}
 
-    def load(self, beside: Trace | None) -> None:
-        """Bind every kernel; raises UnsupportedOp listing what some backend lacks."""
+    def load(self, beside: Trace | None, example: Any) -> None:
+        """Bind every kernel and run each once, so that no compiling counts as a node's time.
+
+        Raises UnsupportedOp listing what some backend lacks.
+        """
         for backend, trace in self.traces.items():
             self.executables[backend] = bind(trace.result)
         if self.other is not None and beside is not None:
             self.executables[self.other] = bind(beside.result)
+        for backend in self.traces.keys() - {"reference"}:
+            self.executables[backend](example)
 
     def run(self, name: str, x: Any) -> None:
         """Run one evaluation input everywhere and add what it tells."""
@@ -200,7 +205,8 @@ class _Job:
             sqnr[self.other] = output_sqnr(truth, runs[self.other])
         found = {"float": top1(truth), **{key: top1(run) for key, run in runs.items()}}
         self.images.append(ImageResult(name, found, top3(truth), sqnr))
-        self.runs = {"float": truth, **{b: runs[b] for b in self.traces}}
+        # One input's runs are kept for pictures; all of them would hold gigabytes.
+        self.runs = self.runs or {"float": truth, **{b: runs[b] for b in self.traces}}
 
     def accuracy(self, model: Model) -> dict[str, float] | None:
         """Share of held-out samples classified rightly by float and by each granularity."""
@@ -282,7 +288,7 @@ def explore(
     refused, accuracy = None, None
     try:
         with clock.stage("load kernels"):
-            job.load(beside)
+            job.load(beside, model.example)
         for name, x in model.evaluation:
             with clock.stage(f"run {name}"):
                 job.run(name, x)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +25,11 @@ def default_node(graph: Graph, among: Collection[str] | None = None) -> str:
     the largest one count. Works on float, q/dq and compiled graphs. `among` restricts the choice.
     Raises UnknownName if the graph has no op with constant weights.
     """
+    draft = Draft(graph)
     found: dict[str, tuple[int, int, float]] = {}
     for node in graph.nodes:
-        ranges = channel_ranges(graph, node.name) if node.op in WEIGHTS else None
-        if ranges is None or not ranges.any() or (among is not None and node.name not in among):
+        ranges = _ranges(node, draft) if among is None or node.name in among else None
+        if ranges is None or not ranges.any():
             continue
         kind = 2 if is_depthwise(graph, node) else int("conv" in node.op)
         spread = float(ranges.max() / np.median(ranges[ranges > 0]))
@@ -55,35 +57,43 @@ def channel_ranges(graph: Graph, name: str) -> NDArray[np.float64] | None:
 
     None where the weight is not a constant with values.
     """
-    node = graph[name]
-    weight = node.args[1] if len(node.args) > 1 else None
-    if node.op not in WEIGHTS:
-        return None
-    if isinstance(weight, Const):
-        array = graph.constants[weight.name].array
-        if array is None:
-            return None
-        reach = _reach(array.astype(np.float64))
-        if node.op in OPS and "bias_scale" in OPS[node.op].schema:
-            factor = graph.array(node.args[OPS[node.op].position("bias_scale")])
-            return reach * factor.astype(np.float64)
-        return reach
-    quantized = weight_qparams(graph, name)
-    if quantized is None:
-        return None
-    codes, q = quantized
-    centred = codes.astype(np.float64) - q.spread(q.zero_point, codes.ndim)
-    return _reach(centred) * q.scale.astype(np.float64)
+    return _ranges(graph[name], Draft(graph))
 
 
 def weight_qparams(graph: Graph, name: str) -> tuple[NDArray[np.generic], QParams] | None:
     """Codes and qparams of a node's weight in a q/dq graph; None if it has none with values."""
-    node = graph[name]
-    found = operand(node.args[1], Draft(graph)) if len(node.args) > 1 else None
+    return _weight(graph[name], Draft(graph))
+
+
+def _ranges(node: Node, draft: Draft) -> NDArray[np.float64] | None:
+    if node.op not in WEIGHTS:
+        return None
+    if isinstance(node.args[1], Const):
+        array = draft.constants[node.args[1].name].array
+        factor = _scale_factor(node, draft)
+        return None if array is None or factor is None else _reach(array) * factor
+    quantized = _weight(node, draft)
+    if quantized is None:
+        return None
+    codes, q = quantized
+    return _reach(codes.astype(np.int64) - q.spread(q.zero_point, codes.ndim)) * q.scale
+
+
+def _weight(node: Node, draft: Draft) -> tuple[NDArray[np.generic], QParams] | None:
+    found = operand(node.args[1], draft) if len(node.args) > 1 else None
     if found is None or not isinstance(found.codes, Const):
         return None
-    array = graph.constants[found.codes.name].array
+    array = draft.constants[found.codes.name].array
     return None if array is None else (array, found.qparams)
+
+
+def _scale_factor(node: Node, draft: Draft) -> NDArray[np.float64] | None:
+    """What codes are to be multiplied by: x_scale * w_scale of a fused op, 1 for a float one."""
+    if node.op not in OPS or "bias_scale" not in OPS[node.op].schema:
+        return np.ones(1)
+    scale = node.args[OPS[node.op].position("bias_scale")]
+    array = draft.constants[scale.name].array if isinstance(scale, Const) else None
+    return None if array is None else array.astype(np.float64)
 
 
 def granularity(graph: Graph) -> str:
@@ -98,6 +108,6 @@ def granularity(graph: Graph) -> str:
     return "per-tensor"
 
 
-def _reach(weight: NDArray[np.float64]) -> NDArray[np.float64]:
-    flat = np.abs(weight).reshape(weight.shape[0], -1)
+def _reach(weight: NDArray[Any]) -> NDArray[np.float64]:
+    flat = np.abs(weight.astype(np.float64)).reshape(weight.shape[0], -1)
     return np.asarray(flat.max(axis=1, initial=0.0), np.float64)

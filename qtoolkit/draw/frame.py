@@ -81,7 +81,7 @@ def wrapped(text: str, room: float) -> list[str]:
             lines[-1] = longer
         else:
             lines.append(word)
-    return lines
+    return [line.strip(" ·") for line in lines]
 
 
 def caption_of(ax: Axes) -> str:

@@ -102,7 +102,9 @@ class _Row:
 def lay_out(graph: Graph) -> Picture:
     """Lay out a graph of any backend or stage; constants and their q/dq nodes are left out."""
     nodes = [n for n in graph.nodes if not of_constant(n)]
-    rows = _rows(nodes, graph)
+    words = {n.name: op_text(graph, n) for n in nodes}
+    told = roles(graph)
+    rows = _rows(nodes, words)
     row_of = {n.name: i for i, row in enumerate(rows) for n in row.nodes}
     edges = list(_edges(nodes, row_of))
     order = [n.name for n in nodes]
@@ -113,7 +115,7 @@ def lay_out(graph: Graph) -> Picture:
     for row in rows:
         row.top = bottom + GUTTER + TRACK * max(0, len(row.tracks) - 1)
         bottom = row.top + HEIGHT
-    boxes = {b.name: b for row in rows for b in _boxes(row, graph)}
+    boxes = {b.name: b for row in rows for b in _boxes(row, words, told)}
     wires = tuple(
         _wire(boxes[a], boxes[b], rows, row_of, (a, b) in beside, next_of.get(a) != b)
         for a, b in edges
@@ -137,13 +139,13 @@ def lay_out(graph: Graph) -> Picture:
     )
 
 
-def _rows(nodes: Sequence[Node], graph: Graph) -> list[_Row]:
+def _rows(nodes: Sequence[Node], words: Mapping[str, str]) -> list[_Row]:
     rows: list[_Row] = []
     for block in blocks([n.where.module for n in nodes]):
         rows.append(_Row(block=block))
         x = LABEL
         for node in nodes[block.first : block.last + 1]:
-            width = _width(node, op_text(graph, node))
+            width = _width(node, words[node.name])
             if rows[-1].nodes and x + width > WIDTH:
                 rows.append(_Row())
                 x = LABEL
@@ -172,17 +174,13 @@ def _allot_tracks(
                 rows[i].tracks.append(a)
 
 
-def _boxes(row: _Row, graph: Graph) -> list[Box]:
-    told = roles(graph) if row.nodes else {}
+def _boxes(row: _Row, words: Mapping[str, str], told: Mapping[str, str]) -> list[Box]:
     found: list[Box] = []
     x = LABEL
     for node in row.nodes:
-        words = op_text(graph, node)
-        width = _width(node, words)
-        weighted = node.op in WEIGHTS
-        found.append(
-            Box(node.name, x, row.top, width, words, told[node.name], weighted, _tip(node))
-        )
+        name, text = node.name, words[node.name]
+        width, weighted = _width(node, text), node.op in WEIGHTS
+        found.append(Box(name, x, row.top, width, text, told[name], weighted, _tip(node)))
         x += width + GAP
     return found
 
@@ -236,7 +234,7 @@ def _shape(node: Node) -> str:
 
 def _legend(counts: Mapping[str, int]) -> tuple[Entry, ...]:
     entries: list[Entry] = []
-    x = 0.0
+    x = 0.02
     for role, count in counts.items():
         if not count and role not in ("int8", "float"):
             continue

@@ -26,7 +26,44 @@ class Measured(Protocol):
     @property
     def where(self) -> str: ...
     @property
-    def sides_of(
+    def sqnr(self) -> str: ...
+    @property
+    def sqnr_db(self) -> float | None: ...
+
+
+Nodes = Comparison | Iterable[Measured]
+# An op, the captured nodes it stands for, and how many such values came before.
+Key = tuple[str, tuple[str, ...], int]
+# What torch puts into the names of q/dq nodes, which are too long to stand under an axis.
+AFFIX = re.compile("_per_(tensor|channel)_default")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """SQNR of one value: a figure, or 'exact' or 'no signal' without one."""
+
+    name: str
+    module: str
+    sqnr: str
+    db: float | None
+    computes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One quantization of the model: its name, colour and points."""
+
+    label: str
+    color: str
+    points: Mapping[Key, Point]
+
+    @property
+    def mean(self) -> float | None:
+        found = [p.db for p in self.points.values() if p.db is not None]
+        return float(np.mean(found)) if found else None
+
+
+def sides_of(
     nodes: Nodes, other: Nodes | None = None, labels: tuple[str, str] | None = None
 ) -> list[Side]:
     """One side, or two to be held against each other, with their names and colours.
@@ -63,5 +100,3 @@ def _points(nodes: Nodes) -> dict[Key, Point]:
         key = n.op, told, sum(k[:2] == (n.op, told) for k in found)
         found[key] = Point(AFFIX.sub("", n.name), own, m.sqnr, m.sqnr_db, computes)
     return found
-
-

@@ -1,15 +1,11 @@
 """SQNR per node in the order of the graph, one granularity of weights against the other."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-import numpy as np
 from matplotlib.axes import Axes
 
-from qtoolkit.comparison import Comparison, Row
-from qtoolkit.draw.choice import granularity
+from qtoolkit.comparison import Comparison
 from qtoolkit.draw.frame import (
     SMALL,
     Label,
@@ -21,52 +17,14 @@ from qtoolkit.draw.frame import (
     ran_on,
     start,
 )
+from qtoolkit.draw.measured import Key, Nodes, Point, Side, sides_of
 from qtoolkit.draw.modules import Block, blocks
-from qtoolkit.draw.palette import BAND, ERROR, GRANULARITY, MUTED, WIRE, ink
+from qtoolkit.draw.palette import BAND, MUTED, ink
 from qtoolkit.errors import BadInput
-from qtoolkit.ops import OPS
-from qtoolkit.passes.fuse import BORDER
 
 NAMED = 24
 GAINERS = 6
 LEAST_GAIN = 3.0
-
-
-def sqnr(self) -> str: ...
-    @property
-    def sqnr_db(self) -> float | None: ...
-
-
-Nodes = Comparison | Iterable[Measured]
-# An op, the captured nodes it stands for, and how many such values came before.
-Key = tuple[str, tuple[str, ...], int]
-# What torch puts into the names of q/dq nodes, which are too long to stand under an axis.
-AFFIX = re.compile("_per_(tensor|channel)_default")
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """SQNR of one value: a figure, or 'exact' or 'no signal' without one."""
-
-    name: str
-    module: str
-    sqnr: str
-    db: float | None
-    computes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One quantization of the model: its name, colour and points."""
-
-    label: str
-    color: str
-    points: Mapping[Key, Point]
-
-    @property
-    def mean(self) -> float | None:
-        found = [p.db for p in self.points.values() if p.db is not None]
-        return float(np.mean(found)) if found else None
 
 
 def sqnr(

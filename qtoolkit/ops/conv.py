@@ -26,12 +26,13 @@ Pair = tuple[int, int]
 
 
 def tap_sums(x: Array, w: Array, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Array:
-    """The sums of a 2-D convolution, without bias, in the dtype of x[N,C,H,W] and w[O,C/groups,Kh,Kw].
+    """The sums of a 2-D convolution of x[N,C,H,W] and w[O,C/groups,Kh,Kw], in their dtype.
 
-    One matrix product per kernel tap (i, j): every output cell adds w[:, :, i, j] times the input
-    cell that the tap sees. On integers held in float64 this is exact, since all sums stay < 2^53.
+    There is no bias. One matrix product per kernel tap (i, j): every output cell adds
+    w[:, :, i, j] times the input cell that the tap sees. On integers held in float64 this is
+    exact, since all sums stay below 2^53.
     """
-    N, C, H, W = x.shape
+    N, _, H, W = x.shape
     O, Cg, Kh, Kw = w.shape
     Ho, Wo = (
         windows(size, k, s, p, d)

@@ -15,10 +15,10 @@ def conv2d_examples() -> Iterator[Example]:
     for mode in MODES:
         for name in ("per-tensor", "per-channel"):
             told, per_channel = f"{name} {mode}", name == "per-channel"
-            yield _conv(f"3x3 {told}", (1, 5, 7, 9), (7, 5, 3, 3), per_channel, mode, padding=(1, 1))
+            how: dict[str, Any] = {"per_channel": per_channel, "mode": mode, "padding": (1, 1)}
+            yield _conv(f"3x3 {told}", (1, 5, 7, 9), (7, 5, 3, 3), **how)
+            yield _conv(f"depthwise {told}", (1, 33, 7, 5), (33, 1, 3, 3), groups=33, **how)
             yield _conv(f"pointwise {told}", (1, 33, 5, 7), (7, 33, 1, 1), per_channel, mode)
-            yield _conv(f"depthwise {told}", (1, 33, 7, 5), (33, 1, 3, 3), per_channel, mode,
-                        padding=(1, 1), groups=33)  # fmt: skip
     yield _conv("one-sized", (1, 1, 1, 1), (1, 1, 1, 1))
     yield _conv("no batch", (0, 5, 7, 7), (3, 5, 3, 3))
     yield _conv("no batch, depthwise", (0, 5, 7, 7), (5, 1, 3, 3), groups=5)
@@ -26,7 +26,7 @@ def conv2d_examples() -> Iterator[Example]:
     yield _conv("batch of 3", (3, 5, 5, 5), (7, 5, 3, 3), padding=(1, 1))
     yield _conv("first layer", (1, 3, 17, 17), (33, 3, 3, 3), stride=(2, 2), padding=(1, 1))
     yield _conv("stride 2", (2, 5, 9, 7), (7, 5, 3, 3), stride=(2, 2))
-    yield _conv("unlike strides and padding", (1, 5, 9, 8), (7, 5, 3, 2), stride=(1, 2), padding=(0, 1))
+    yield _conv("unlike strides", (1, 5, 9, 8), (7, 5, 3, 2), stride=(1, 2), padding=(0, 1))
     yield _conv("dilated", (1, 5, 9, 11), (7, 5, 3, 3), padding=(2, 3), dilation=(2, 3))
     yield _conv("kernel as large as the input", (2, 5, 5, 7), (3, 5, 5, 7))
     yield _conv("padding wider than the kernel", (1, 2, 3, 3), (3, 2, 2, 2), padding=(3, 3))
@@ -52,10 +52,12 @@ def conv2d_examples() -> Iterator[Example]:
         yield _conv(f"{name} uint8", shape, w_shape, dtype="uint8", x_zero=131, **fixed)
         yield _conv(f"{name} weight zero points", shape, w_shape, w_zero=True, **fixed)
         yield _conv(f"{name} one weight zero point", shape, w_shape, False, w_zero=True, **fixed)
-        yield _conv(f"{name} zero point at an end", shape, w_shape, x_zero=-128, y=(0.1, 127), **fixed)
+        ends: dict[str, Any] = {"x_zero": -128, "y": (0.1, 127)}
+        yield _conv(f"{name} zero points at the ends", shape, w_shape, **ends, **fixed)
         yield _conv(f"{name} fused range", shape, w_shape, y=(0.1, -7), clamp=(-7, 90), **fixed)
         yield _conv(f"{name} sums wrap", shape, w_shape, bias=2**31 - 1, **fixed)
-    yield _conv("range above the zero point", (1, 5, 5, 5), (7, 5, 3, 3), y=(0.1, -7), clamp=(4, 90))
+    late: dict[str, Any] = {"y": (0.1, -7), "clamp": (4, 90)}
+    yield _conv("range above the zero point", (1, 5, 5, 5), (7, 5, 3, 3), **late)
 
 
 def conv1d_examples() -> Iterator[Example]:

@@ -120,7 +120,7 @@ def same_type(x: TensorType, *rest: Any) -> tuple[TensorType, ...]:
 
 def relu(x: Array) -> Array:
     """max(x, 0); NaN stays NaN."""
-    return np.maximum(x, x.dtype.type(0))
+    return np.asarray(np.maximum(x, x.dtype.type(0)))
 
 
 def relu6(x: Array) -> Array:
@@ -132,6 +132,16 @@ def clamp(x: Array, low: Number | None, high: Number | None) -> Array:
     """Limit to low..high, either of which may be missing; NaN stays NaN."""
     y = x if low is None else np.maximum(x, x.dtype.type(low))
     return y if high is None else np.minimum(y, x.dtype.type(high))
+
+
+def clamp_min(x: Array, low: Number) -> Array:
+    """max(x, low)."""
+    return clamp(x, low, None)
+
+
+def clamp_max(x: Array, high: Number) -> Array:
+    """min(x, high)."""
+    return clamp(x, None, high)
 
 
 def _clamp_qparams(x: QParams | None, low: int, high: int) -> QParams | None:
@@ -162,7 +172,8 @@ def _add_examples() -> Iterator[Example]:
     yield _add("broadcast both", (5, 1, 3), (7, 1), unlike)
     yield _add("zero-sized", (0, 5, 3, 3), (0, 5, 3, 3), unlike)
     yield _add("one-sized", (1,), (1,), unlike)
-    yield _add("uint8", (2, 5, 7, 7), (2, 5, 7, 7), (0.1, 128, 0.05, 7, 1.0, 0.11, 100), dtype="uint8")
+    q8 = (0.1, 128, 0.05, 7, 1.0, 0.11, 100)
+    yield _add("uint8", (2, 5, 7, 7), (2, 5, 7, 7), q8, dtype="uint8")
 
 
 def _add(
@@ -204,6 +215,6 @@ SPECS = (
     OpSpec("aten.relu6.default", ("self",), same_type, relu6),
     OpSpec("aten.hardtanh.default", ("self", "min_val", "max_val"), same_type, clamp),
     OpSpec("aten.clamp.default", ("self", "min", "max"), same_type, clamp),
-    OpSpec("aten.clamp_min.default", ("self", "min"), same_type, lambda x, low: clamp(x, low, None)),
-    OpSpec("aten.clamp_max.default", ("self", "max"), same_type, lambda x, high: clamp(x, None, high)),
+    OpSpec("aten.clamp_min.default", ("self", "min"), same_type, clamp_min),
+    OpSpec("aten.clamp_max.default", ("self", "max"), same_type, clamp_max),
 )  # fmt: skip

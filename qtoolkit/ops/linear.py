@@ -70,9 +70,7 @@ def matmul(a: Array, b: Array) -> Array:
     return np.asarray(a @ b)
 
 
-def _linear_type(
-    x: TensorType, w: TensorType, bias: TensorType | None
-) -> tuple[TensorType, ...]:
+def _linear_type(x: TensorType, w: TensorType, bias: TensorType | None) -> tuple[TensorType, ...]:
     if w.rank != 2 or x.rank < 1 or x.sizes[-1] != w.sizes[1]:
         raise ShapeError(f"linear: input {x} and weight {w}; want [...,K] and [O,K]")
     if bias is not None and bias.sizes != w.sizes[:1]:

@@ -22,9 +22,10 @@ def itself(x: Array, *rest: Any) -> Array:
 
 
 def pad(x: Array, widths: Sequence[int], mode: str, value: float | None) -> Array:
-    """Pad the last axes, innermost pair first; on codes, value is the code. Negative widths crop."""
+    """Pad the last axes, innermost pair first; negative widths crop. On codes, value is a code."""
     pairs = [(0, 0)] * (x.ndim - len(widths) // 2) + _pairs(widths)
-    kept = x[tuple(slice(max(-a, 0), s - max(-b, 0)) for s, (a, b) in zip(x.shape, pairs, strict=True))]
+    sized = zip(x.shape, pairs, strict=True)
+    kept = x[tuple(slice(max(-a, 0), s - max(-b, 0)) for s, (a, b) in sized)]
     grown = [(max(a, 0), max(b, 0)) for a, b in pairs]
     if mode != "constant":
         return np.pad(kept, grown, mode=PAD_MODES[mode])  # type: ignore[call-overload,no-any-return]
@@ -79,7 +80,7 @@ def squeeze(x: Array, dims: Ints | None = None) -> Array:
     return x.reshape(_squeezed(x.shape, dims))
 
 
-def _squeezed(shape: tuple[int, ...], dims: Ints | None) -> tuple[int, ...]:
+def _squeezed(shape: tuple[int, ...], dims: Ints | None = None) -> tuple[int, ...]:
     rank = len(shape)
     given = range(rank) if dims is None else (dims,) if isinstance(dims, int) else dims
     gone = {axis_of(d, rank) for d in given}

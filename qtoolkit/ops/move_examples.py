@@ -76,7 +76,8 @@ def cat() -> Iterator[Example]:
     yield Example("no batch", ((codes(0, 3, 5, 5), codes(0, 4, 5, 5)), 1))
     yield Example("rank 1", ((codes(5), codes(7)), 0))
     yield Example("rank 3", ((codes(2, 5, 7), codes(2, 3, 7)), -2))
-    yield Example("uint8", ((codes(1, 5, 3, 3, dtype="uint8"), codes(1, 7, 3, 3, dtype="uint8")), 1))
+    unsigned = (codes(1, 5, 3, 3, dtype="uint8"), codes(1, 7, 3, 3, dtype="uint8"))
+    yield Example("uint8", (unsigned, 1))
     yield Example("float32", ((reals(1, 5, 3, 3), reals(1, 7, 3, 3)), 1))
 
 

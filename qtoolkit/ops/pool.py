@@ -116,9 +116,7 @@ def q8_avg_pool2d(
     """Average codes x[N,C,H,W]; padded cells are real zero and count if count_include_pad."""
     rows, columns = _grid(x, kernel_size, stride, padding, 1, ceil_mode)
     counts = window_counts(rows, columns, count_include_pad, divisor_override)
-    return _average_codes(
-        x, rows, columns, counts, x_scale, x_zero, y_scale, y_zero, low, high
-    )
+    return _average_codes(x, rows, columns, counts, x_scale, x_zero, y_scale, y_zero, low, high)
 
 
 def q8_adaptive_avg_pool2d(
@@ -134,9 +132,7 @@ def q8_adaptive_avg_pool2d(
     """Average codes x[N,C,H,W] over output_size windows that cover it."""
     rows, columns = _adaptive_grid(x, output_size)
     counts = window_counts(rows, columns, with_padding=False, override=None)
-    return _average_codes(
-        x, rows, columns, counts, x_scale, x_zero, y_scale, y_zero, low, high
-    )
+    return _average_codes(x, rows, columns, counts, x_scale, x_zero, y_scale, y_zero, low, high)
 
 
 def _adaptive_grid(x: Array, output_size: Ints) -> tuple[list[Span], list[Span]]:
@@ -156,7 +152,7 @@ def avg_pool2d(
     """Average float x[...,H,W] over windows, as torch's avg_pool2d."""
     rows, columns = _grid(x, kernel_size, stride, padding, 1, ceil_mode)
     counts = window_counts(rows, columns, count_include_pad, divisor_override)
-    return window_sums(x, rows, columns) / counts.astype(x.dtype)
+    return np.asarray(window_sums(x, rows, columns) / counts.astype(x.dtype), x.dtype)
 
 
 def avg_pool1d(
@@ -171,7 +167,7 @@ def adaptive_avg_pool2d(x: Array, output_size: Ints) -> Array:
     """Average float x[...,H,W] over output_size windows that cover it."""
     rows, columns = _adaptive_grid(x, output_size)
     counts = window_counts(rows, columns, with_padding=False, override=None)
-    return window_sums(x, rows, columns) / counts.astype(x.dtype)
+    return np.asarray(window_sums(x, rows, columns) / counts.astype(x.dtype), x.dtype)
 
 
 def adaptive_avg_pool1d(x: Array, output_size: Ints) -> Array:
@@ -185,8 +181,12 @@ def max_pool2d(
 ) -> Array:
     """The greatest cell of each window of x[...,H,W], codes or floats; padding is ignored."""
     rows, columns = _grid(x, kernel_size, stride, padding, dilation, ceil_mode)
-    across = np.stack([x[..., list(c)].max(axis=-1) for c, _ in columns], axis=-1)
-    return np.stack([across[..., list(r), :].max(axis=-2) for r, _ in rows], axis=-2)
+    # With dilation a window may see nothing but padding.
+    least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    across = [x[..., list(c)].max(axis=-1, initial=least) for c, _ in columns]
+    partial = np.stack(across, axis=-1)
+    down = [partial[..., list(r), :].max(axis=-2, initial=least) for r, _ in rows]
+    return np.stack(down, axis=-2)
 
 
 def max_pool1d(

@@ -70,16 +70,14 @@ def quantize_per_channel(
     return _torch_codes(x.astype(np.float32), inverse, zero, low, high, dtype)
 
 
-def _torch_codes(
-    x: Array, inverse: Any, zero: Any, low: int, high: int, dtype: DType
-) -> Array:
+def _torch_codes(x: Array, inverse: Any, zero: Any, low: int, high: int, dtype: DType) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
-        steps = np.rint(x * inverse)
+        steps = np.asarray(np.rint(x * inverse))
         # The sum is a float in torch too, which shows only for codes beyond 2^24.
-        codes_ = np.clip(steps + zero.astype(steps.dtype), low, high)
-    codes_ = np.where(np.isnan(x), zero, codes_)
+        found = np.clip(steps + zero.astype(steps.dtype), low, high)
+    found = np.where(np.isnan(x), zero, found)
     # float32(2^31 - 1) is 2^31, which int32 cannot hold.
-    return np.clip(codes_.astype(np.int64), low, high).astype(dtype.value)
+    return np.asarray(np.clip(found.astype(np.int64), low, high).astype(dtype.value))
 
 
 def dequantize_per_tensor(
@@ -88,8 +86,7 @@ def dequantize_per_tensor(
 ) -> Array:  # fmt: skip
     """torch's dequantize: (float(code) - zero_point) * scale."""
     real = np.dtype((out_dtype or DType.FLOAT32).value)
-    y: Array = (x.astype(real) - real.type(zero_point)) * real.type(scale)
-    return y
+    return np.asarray((x.astype(real) - real.type(zero_point)) * real.type(scale), real)
 
 
 def dequantize_per_channel(

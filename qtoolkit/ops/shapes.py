@@ -84,7 +84,8 @@ def check_vector(name: str, vector: TensorType, channels: int) -> None:
 def check_rank(op: str, x: TensorType, *ranks: int) -> None:
     """Raise ShapeError unless x has one of the ranks."""
     if x.rank not in ranks:
-        raise ShapeError(f"{op}: input {x} has rank {x.rank}; it takes {' or '.join(map(str, ranks))}")
+        takes = " or ".join(map(str, ranks))
+        raise ShapeError(f"{op}: input {x} has rank {x.rank}; it takes {takes}")
 
 
 def check_codes(op: str, *tensors: TensorType) -> None:

@@ -32,9 +32,9 @@ class OpSpec:
 
     schema: argument names in order. infer(*args): result types, tensors given as TensorType.
     reference(*args): the results, tensors given as arrays; slow, obvious, right by definition.
-    qparams(*args): the result's QParams, tensors given as their own QParams or None, those named in
-    `constants` as arrays. constants: arguments that must be constants. moves: the op only moves values about, so it means
-    the same on codes as on real numbers.
+    qparams(*args): the result's QParams, tensors given as their own QParams or None, but those
+    named in `constants` as arrays. constants: arguments that must be constants. moves: the op only
+    moves values about, so it means the same on codes as on real numbers.
     """
 
     name: str

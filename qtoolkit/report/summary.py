@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qtoolkit.exploration import Exploration, ImageResult, mean_sqnr_db
+from qtoolkit.models import RANDOM
 from qtoolkit.report.record import granularities
 
 ROWS = 12
@@ -22,13 +23,15 @@ class Verdict:
 def verdicts(e: Exploration) -> tuple[Verdict, ...]:
     """What a reader asks first, in that order."""
     if e.refused is not None:
-        return Verdict("execution", "refused", e.refused, False), _left_float(e), _transitions(e)
+        refused = Verdict("execution", "refused", e.refused, False)
+        return refused, _left_float(e), _transitions(e), _data(e)
     return (
         *(_equality(e, b) for b in e.backends if b != "reference"),
         _sqnr(e),
         _accuracy(e),
         _left_float(e),
         _transitions(e),
+        _data(e),
     )
 
 
@@ -84,17 +87,18 @@ def plural(count: int, noun: str) -> str:
 
 def _equality(e: Exploration, backend: str) -> Verdict:
     found = e.compared[backend]
-    told = f"{plural(found.nodes, 'value')} and {plural(found.elements, 'element')} compared"
+    told = f"bit by bit over {plural(found.nodes, 'value')}, {plural(found.elements, 'element')}"
     if found.missing:
         told += f", {len(found.missing)} not compared"
     if e.equal[backend]:
-        return Verdict(backend, "equal to reference", f"to the bit; {told}", True)
+        return Verdict(backend, "equal to reference", told, True)
     return Verdict(backend, "differs from reference", f"{difference(e, backend)}; {told}", False)
 
 
 def _sqnr(e: Exploration) -> Verdict:
-    beside = "" if e.other is None else f"{decibels(mean_sqnr_db(e.other_nodes))} {e.other}"
-    return Verdict("mean SQNR", f"{decibels(mean_sqnr_db(e.nodes))} {e.weights}", beside)
+    beside = [] if e.other is None else [f"{decibels(mean_sqnr_db(e.other_nodes))} {e.other}"]
+    told = ", ".join(beside + [RANDOM] * (RANDOM in e.model.data_source))
+    return Verdict("mean SQNR", f"{decibels(mean_sqnr_db(e.nodes))} {e.weights}", told)
 
 
 def _accuracy(e: Exploration) -> Verdict:
@@ -121,6 +125,13 @@ def _left_float(e: Exploration) -> Verdict:
 def _transitions(e: Exploration) -> Verdict:
     count, total = e.transitions
     return Verdict("transitions", str(count) if count else "none", size(total) if count else "")
+
+
+def _data(e: Exploration) -> Verdict:
+    model = e.model
+    told = f"{len(model.calibration)} to calibrate, {len(model.evaluation)} to compare"
+    told += f", {len(model.held_out)} for accuracy" if model.held_out else ""
+    return Verdict("data", model.data_source, told)
 
 
 def _row(e: Exploration, image: ImageResult) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The reference backend: every op of OPS by its definition, slow and right; the oracle of others."""
+"""The reference backend: every op of OPS by its definition; the oracle of all others."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -8,7 +8,7 @@ import numpy as np
 
 from qtoolkit.graph import Const, Graph, Node, Ref, leaves
 from qtoolkit.kernel import RUNTIME, Array, Bound, Kernel
-from qtoolkit.layout import CONTIGUOUS, RepSet, Reps
+from qtoolkit.layout import CONTIGUOUS, Reps, RepSet
 from qtoolkit.ops import OPS, OpSpec
 
 PLAIN = RepSet([CONTIGUOUS])
