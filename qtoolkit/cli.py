@@ -94,7 +94,7 @@ def doctor(
     from qtoolkit.doctor import examine
 
     found = examine()
-    typer.echo(json.dumps(found, indent=1) if as_json else found)
+    typer.echo(json.dumps(found.to_json(), indent=1) if as_json else str(found))
 
 
 @app.command()

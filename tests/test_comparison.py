@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from build import Builder, tensor
 
+from build import Builder, tensor
 from qtoolkit.comparison import compare
 from qtoolkit.errors import BadInput
 from qtoolkit.execution import Run

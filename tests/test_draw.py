@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import matplotlib
 import numpy as np
 import pytest
-from build import Builder, quantized_conv, tensor
 
+from build import Builder, quantized_conv, tensor
 from qtoolkit import draw
 from qtoolkit.comparison import Comparison, compare
 from qtoolkit.draw import palette

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from build import QD, Builder, quantized_conv, tensor
 from golden import check
 
+from build import QD, Builder, quantized_conv, tensor
 from qtoolkit.errors import QParamError
 from qtoolkit.graph import Arg, DType, Graph, Ref
 from qtoolkit.passes.fuse import fuse, left_float

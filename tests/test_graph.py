@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from build import Builder, quantized_conv, tensor
 
+from build import Builder, quantized_conv, tensor
 from qtoolkit.draft import Draft, Edit, apply_edits
 from qtoolkit.errors import BadInput, FormatError, GraphError
 from qtoolkit.graph import Const, Dim, DType, Graph, Node, Ref, TensorType

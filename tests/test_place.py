@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from build import Builder, tensor
 from golden import check
 
+from build import Builder, tensor
 from qtoolkit.errors import PlacementError
 from qtoolkit.graph import Graph, Node
 from qtoolkit.kernel import Bound, Kernel

@@ -117,7 +117,7 @@ def test_report_json_has_the_promised_keys_and_is_strict_json(
     found: Exploration, html: Path
 ) -> None:
     told = strict((html.parent / "report.json").read_text())
-    assert KEYS <= told.keys()
+    assert told.keys() >= KEYS
     assert told == report.to_json(found)
     assert told["format"] == 1 and told["model"] == NASTY
     assert told["images"] == [NASTY, "plain"]
@@ -206,7 +206,7 @@ def test_the_table_names_classes_verdicts_and_bytes(found: Exploration) -> None:
     assert lines[0].split() == ["float", "per-channel", "per-tensor", "output", "SQNR"]
     told = {line.split("  ")[0]: line for line in lines}
     assert "equal to reference" in told["numba"]
-    assert told["left float"].endswith("nothing")
+    assert "%mean" in told["left float"]
     assert report.failures(found) == ()
     many = replace(found, images=found.images * 10)
     assert "… and 8 more in report.json" in report.table(many)
@@ -281,7 +281,7 @@ def test_notebooks_run_with_the_parameters_they_declare_and_failures_are_named(
         "3.ipynb",
         folder.name,
     ]
-    assert capfd.readouterr() == ("", "")
+    assert capfd.readouterr().out == ""
 
 
 def test_notebooks_are_chosen_by_word() -> None:

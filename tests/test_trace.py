@@ -4,9 +4,9 @@ from collections.abc import Generator
 from dataclasses import replace
 
 import pytest
-from build import Builder, tensor
 from test_graph import diamond
 
+from build import Builder, tensor
 from qtoolkit.draft import Draft, Edit
 from qtoolkit.errors import PassError, UnknownName
 from qtoolkit.graph import Graph, Ref

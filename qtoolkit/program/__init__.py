@@ -33,8 +33,9 @@ __all__ = [
 def export(module: torch.nn.Module | ExportedProgram, example: Any) -> ExportedProgram:
     """Export a module in eval mode, undecomposed, for the shapes of the example inputs.
 
-    An exported program is returned as it is. example: a tuple of the forward's arguments, or one tensor. Raises CaptureError for a module in
-    training mode and, in one line, for whatever keeps torch from exporting it.
+    An exported program is returned as it is. example: a tuple of the forward's arguments, or one
+    tensor. Raises CaptureError for a module in training mode and, in one line, for whatever keeps
+    torch from exporting it.
     """
     if isinstance(module, ExportedProgram):
         return module
@@ -49,7 +50,7 @@ def export(module: torch.nn.Module | ExportedProgram, example: Any) -> ExportedP
         with quiet(), torch.no_grad():
             return torch.export.export(module, args)
     # torch raises anything here, from its own errors to those of the model's forward.
-    except Exception as why:  # noqa: BLE001
+    except Exception as why:
         raise CaptureError(f"{name}: torch cannot export it: {first_line(why)}") from why
 
 
@@ -70,7 +71,7 @@ def read_pt2(path: str | os.PathLike[str]) -> ExportedProgram:
 
             return torch.export.load(source)
     # A damaged file surfaces as anything from BadZipFile to KeyError.
-    except Exception as why:  # noqa: BLE001
+    except Exception as why:
         raise FormatError(
             f"{source}: torch cannot read this .pt2 ({first_line(why)}); save it again with "
             "torch.export.save"

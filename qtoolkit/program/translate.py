@@ -234,7 +234,7 @@ def _types(node: fx.Node) -> Iterator[TensorType]:
 
 def _sizes(node: fx.Node, value: torch.Tensor) -> Iterator[int]:
     for axis, size in enumerate(value.shape):
-        if isinstance(size, torch.SymInt):
+        if not isinstance(size, int):
             raise ShapeError(
                 f"%{node.name}: dimension {axis} is dynamic ({_dim_words(size, value)}); export "
                 "with a fixed size there"

@@ -50,7 +50,7 @@ def written_arguments(node: fx.Node) -> Iterator[fx.Node]:
     """The values whose cells a node overwrites, by its schema."""
     for argument, value in schema_arguments(node):
         writes = argument.alias_info is not None and argument.alias_info.is_write
-        if writes and node.target.overloadpacket.__name__ not in VIEWS_IN_PLACE:
+        if writes and str(node.target).split(".")[1] not in VIEWS_IN_PLACE:
             yield from _nodes(value)
 
 

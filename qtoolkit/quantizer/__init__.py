@@ -9,7 +9,6 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from qtoolkit.errors import CalibrationError
 from qtoolkit.execution import match_inputs
@@ -19,6 +18,7 @@ from qtoolkit.program.writes import twin
 from qtoolkit.quantizer.annotate import GRANULARITIES, Int8Quantizer
 from qtoolkit.quantizer.fold import Folded, fold_batch_norms, unhide
 from qtoolkit.quantizer.observers import non_finite
+from qtoolkit.quantizer.torchao import convert_pt2e, prepare_pt2e
 from qtoolkit.quantizer.weights import observe_parameters, settle_scales, write_biases
 from qtoolkit.trace import Step
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 from torch import fx
-from torchao.quantization.pt2e.quantizer import (
+
+from qtoolkit.errors import UnknownName
+from qtoolkit.quantizer.observers import ActivationRange, WeightScale, bias_qparams
+from qtoolkit.quantizer.torchao import (
+    Q_ANNOTATION_KEY,
     DerivedQuantizationSpec,
     QuantizationAnnotation,
     QuantizationSpec,
     Quantizer,
     SharedQuantizationSpec,
 )
-from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
-
-from qtoolkit.errors import UnknownName
-from qtoolkit.quantizer.observers import ActivationRange, WeightScale, bias_qparams
 
 GRANULARITIES = ("per-channel", "per-tensor")
 INT32 = (-(2**31), 2**31 - 1)
@@ -170,8 +170,8 @@ class Int8Quantizer(Quantizer):  # type: ignore[misc]
 
     Every value has one observer, and values that share qparams share it: the first place that
     prepare_pt2e visits holds the spec, all others point there, so no chain of pointers can loop.
-    After prepare_pt2e, `observers` holds the observer of each edge and node, `parameters` the weight
-    and bias of each conv and linear.
+    After prepare_pt2e, `observers` holds the observer of each edge and node, `parameters` the
+    weight and bias of each conv and linear.
     """
 
     def __init__(self, weights: str = GRANULARITIES[0]) -> None:
@@ -194,7 +194,11 @@ class Int8Quantizer(Quantizer):  # type: ignore[misc]
         self.plan = plan(model.graph)
         anchors: dict[fx.Node, Any] = {}
         for node in self.plan.nodes:
-            inputs = {v: self._spec(v, (v, node), anchors) for v in activations(node) if v not in self.plan.folded}
+            inputs = {
+                v: self._spec(v, (v, node), anchors)
+                for v in activations(node)
+                if v not in self.plan.folded
+            }
             if KINDS[str(node.target)] is Kind.WEIGHTED:
                 inputs |= self._parameter_specs(node)
             output = None if node in self.plan.folded else self._spec(node, node, anchors)

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torchao.quantization.pt2e import ObserverBase
 
 from qtoolkit.errors import CalibrationError
 from qtoolkit.qparams import EPS_ACTIVATION, EPS_WEIGHT, SCALE_LOW, QParams
+from qtoolkit.quantizer.torchao import ObserverBase
 
 WEIGHT_HIGH = 127
 BIAS_LIMIT = 2.0**30

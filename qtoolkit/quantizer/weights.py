@@ -39,7 +39,11 @@ def observe_parameters(
         values = None if bias is None else _attribute(prepared, bias)
         if values is not None and not bool(torch.isfinite(values).all()):
             raise CalibrationError(non_finite(str(bias), values, "the weights"))
-        x = prepared.get_submodule(str(node.args[0].target))
+        # prepare_pt2e has put an observer before the op; values that share qparams share it.
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        x = prepared.get_submodule(str(source.target))
+        assert isinstance(x, ActivationRange)
         told = None if values is None else values.detach().double().numpy()
         found.append(Parameters(node.name, str(weight.target), x, w, told))
     return tuple(found)
@@ -61,6 +65,7 @@ def settle_scales(parameters: Sequence[Parameters], strict: bool) -> tuple[Step,
 
 
 def _settle(p: Parameters) -> Iterator[Step]:
+    why: tuple[Any, ...]
     count = p.w.max_abs.size
     if p.bias is not None:
         channels = p.w.raise_for(p.bias, float(p.x.qparams().scale[0]))
