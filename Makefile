@@ -1,6 +1,6 @@
 # `make` lists the targets. Each does all it needs on a fresh Debian machine.
 .DEFAULT_GOAL := help
-.PHONY: help explore test lab doctor lint format clean setup setup-test
+.PHONY: help explore test golden lab doctor lint format clean setup setup-test
 
 MODEL ?= efficientnet-lite0
 OUT ?= build/explore
@@ -18,6 +18,9 @@ explore: setup ## Quantize a model, run it on every backend, compare, write a re
 
 test: setup-test ## Run all tests
 	@.venv/bin/python -m pytest $(ARGS)
+
+golden: setup-test ## Rewrite the golden texts; read the difference before you commit
+	@QTOOLKIT_UPDATE_GOLDEN=1 .venv/bin/python -m pytest -q tests
 
 lab: setup ## Open the notebooks in JupyterLab
 	@.venv/bin/qtoolkit lab $(ARGS)

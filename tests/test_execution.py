@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from build import QD, Builder, quantized_conv, tensor
 
+from build import QD, Builder, quantized_conv, tensor
 from qtoolkit.comparison import compare
 from qtoolkit.errors import ShapeError, UnknownName, UnsupportedOp
 from qtoolkit.execution import execute
