@@ -14,7 +14,12 @@ HERE = Path(__file__).parent
 
 
 def qtoolkit(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "import sys; from qtoolkit.cli import main; sys.exit(main())", *args]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from qtoolkit.cli import main; sys.exit(main())",
+        *args,
+    ]
     env = {**os.environ, "PYTHONPATH": str(HERE.parent), "COLUMNS": "100"}
     return subprocess.run(
         command, capture_output=True, text=True, cwd=cwd, env=env, stdin=subprocess.DEVNULL
@@ -68,7 +73,7 @@ def test_doctor_prints_json() -> None:
     ("args", "told"),
     [
         (("efficientnet-lite",), "did you mean efficientnet-lite0?"),
-        (("mlp", "--weights", "per-group"), "per-channel, per-tensor"),
+        (("mlp", "--weights", "per-group"), "per-channel or per-tensor"),
         (("mlp", "--backends", "cuda"), "'cuda'"),
         (("mlp", "--notebooks", "some"), "tour, all, none"),
         (("mlp", "--inputs", "nowhere"), "nowhere"),

@@ -21,7 +21,9 @@ def test_what_is_missing_comes_with_the_command_that_mends_it(
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     found = doctor.examine()
     assert {m.what for m in found.missing} >= {"torch", "papermill", "the Python package vulkan"}
-    assert all(m.remedy.startswith(("python -m pip install", "sudo apt-get")) for m in found.missing)
+    assert all(
+        m.remedy.startswith(("python -m pip install", "sudo apt-get")) for m in found.missing
+    )
     assert found.kernel_tier == "none: numba is not installed"
 
 

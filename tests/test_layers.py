@@ -83,9 +83,7 @@ def faults(name: str, source: str) -> list[str]:
                 found.append(f"{name}:{line}: imports {module}, which no row holds")
             elif LEVEL[other] >= LEVEL[room] and (room, other) not in WITHIN:
                 found.append(f"{name}:{line}: {room} imports {other}, which does not lie below it")
-        elif first in ALLOWED and not any(
-            f"{name}.".startswith(f"{r}.") for r in ALLOWED[first]
-        ):
+        elif first in ALLOWED and not any(f"{name}.".startswith(f"{r}.") for r in ALLOWED[first]):
             found.append(f"{name}:{line}: imports {first}; only {', '.join(ALLOWED[first])} may")
     return found
 
