@@ -1,4 +1,4 @@
-"""pyproject.toml, constraints.txt, environment.yml, the Makefile and the workflow tell one story."""
+"""pyproject, constraints.txt, environment.yml, Makefile and workflow tell one story."""
 
 import re
 import tomllib
