@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,14 +110,15 @@ class Comparison:
 def compare(a: Run, b: Run) -> Comparison:
     """Hold run b against run a, the truth.
 
-    If a ran the captured float graph, a value of b is joined to the *last* node of its origin: a
-    folded conv is held against the activation it ends with. Otherwise values are joined by name, a
-    transition by the name of what it copies. Values without a partner are listed in `.missing`
-    with the reason. Raises BadInput if b ran the captured graph and a did not.
+    If a ran an earlier stage than b (float before q/dq before compiled), a value of b is joined to
+    the *last* node of its origin that a has: a folded conv is held against the activation it ends
+    with. Otherwise values are joined by name, a transition by the name of what it copies. Values
+    without a partner are listed in `.missing` with the reason. Raises BadInput if b ran the earlier
+    stage.
     """
-    by_origin = a.graph.captured and not b.graph.captured
-    if b.graph.captured and not a.graph.captured:
-        raise BadInput("compare(a, b): a is the truth, so give the float run first")
+    if stage(b.graph) < stage(a.graph):
+        raise BadInput("compare(a, b): a is the truth, so give the run of the earlier stage first")
+    by_origin = stage(a.graph) < stage(b.graph)
     qa, qb = tensor_qparams(a.graph), tensor_qparams(b.graph)
     rows: list[Row] = []
     missing: list[Missing] = []
@@ -125,12 +126,15 @@ def compare(a: Run, b: Run) -> Comparison:
     for node in b.graph.nodes:
         for index in range(len(node.types)):
             key = value_name(Ref(node.name, index))
-            against = _partner(node, key, b.graph, by_origin)
+            against = _partner(node, index, b.graph, a, by_origin)
             if against not in a.values:
                 missing.append(Missing(key, _why_missing(node, against, a)))
                 continue
             reached.add(against)
             q, theirs = (qb.get(node.name), qa.get(against)) if index == 0 else (None, None)
+            if q is None and by_origin and not holds_reals(b[key]) and holds_reals(a[against]):
+                missing.append(Missing(key, "what its codes mean is not known"))
+                continue
             if a[against].shape != b[key].shape:
                 told = f"its shape {list(b[key].shape)} is {list(a[against].shape)} in {a.backend}"
                 missing.append(Missing(key, told))
@@ -143,13 +147,28 @@ def compare(a: Run, b: Run) -> Comparison:
     return Comparison(a, b, tuple(rows), tuple(missing))
 
 
-def _partner(node: Node, key: str, graph: Graph, by_origin: bool) -> str:
+def stage(graph: Graph) -> int:
+    """0 for a float graph, 1 for one with q/dq pairs, 2 for one that was fused or lowered."""
+    ops = {n.op for n in graph.nodes} - {"input", "getitem"}
+    if any(n.kernel for n in graph.nodes) or any("." not in op for op in ops):
+        return 2
+    return int(any(op.startswith("quantized_decomposed.") for op in ops))
+
+
+def _partner(node: Node, index: int, graph: Graph, a: Run, by_origin: bool) -> str:
     if by_origin:
-        return node.origin[-1] if node.origin else key
+        known = [value_name(Ref(o, index)) for o in node.origin or (node.name,)]
+        return next((k for k in reversed(known) if k in a.values), known[-1])
     at = node
-    while at.op == "transition":
-        at = graph[next(at.refs()).node]
-    return at.name if at is not node else key
+    while at.op == "transition" and value_name(Ref(at.name, index)) not in a.values:
+        source = next(at.refs())
+        at, index = graph[source.node], source.index
+    return value_name(Ref(at.name, index))
+
+
+def holds_reals(value: Array) -> bool:
+    """Whether a value holds real numbers, not codes."""
+    return value.dtype.kind == "f"
 
 
 def _why_missing(node: Node, against: str, a: Run) -> str:
@@ -181,6 +200,14 @@ def _db(value: float | None) -> str:
     return "none" if value is None else f"{value:.1f} dB"
 
 
-def top1(run: Run, index: int = 0) -> int:
-    """The class of the largest logit of output `index`, sample 0."""
-    return int(np.argmax(np.asarray(run.outputs[index])[0]))
+def logits(run: Run) -> NDArray[Any]:
+    """The first output that holds numbers, sample 0, flattened; empty if there is none."""
+    found = (o for o in run.outputs if isinstance(o, np.ndarray) and o.size)
+    first = next(found, np.zeros(0, np.float32))
+    return np.asarray(first[0] if first.ndim > 1 else first).reshape(-1)
+
+
+def top1(run: Run) -> int:
+    """The class of the largest logit of the first output, sample 0; -1 without outputs."""
+    found = logits(run)
+    return int(np.argmax(found)) if found.size else -1

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qtoolkit.comparison import Comparison, Missing, Row, compare, top1
+from qtoolkit.comparison import Comparison, Missing, Row, compare, logits, top1
 from qtoolkit.errors import UnknownName, UnsupportedOp
 from qtoolkit.execution import Executable, Run
 from qtoolkit.execution import load as bind
@@ -215,11 +215,13 @@ class _Job:
         keys = {self.weights: self.last} | ({} if self.other is None else {self.other: self.other})
         right = dict.fromkeys(("float", *keys), 0)
         forward = float_function(model.module)
-        for x, target in model.held_out:
-            right["float"] += int(np.argmax(forward(x)) == target)
+        total = 0
+        for x, classes in model.held_out:
+            total += len(classes)
+            right["float"] += agreed(forward(x), classes)
             for name, key in keys.items():
-                right[name] += int(top1(self.executables[key](x)) == target)
-        return {name: count / len(model.held_out) for name, count in right.items()}
+                right[name] += agreed(self.executables[key](x).outputs[0], classes)
+        return {name: count / total for name, count in right.items()}
 
     def _hold_against_reference(self, backend: str, runs: Mapping[str, Run]) -> None:
         found = compare(runs["reference"], runs[backend])
@@ -241,10 +243,15 @@ class _Job:
             self.first_difference = {"backend": backend, "node": first.name, "max_steps": steps}
 
 
+def agreed(logits: Any, classes: Sequence[int]) -> int:
+    """How many samples have their largest logit at their class."""
+    found = np.asarray(logits).reshape(len(classes), -1).argmax(axis=1)
+    return int((found == np.asarray(classes)).sum())
+
+
 def top3(run: Run) -> tuple[int, ...]:
     """The classes of the three largest logits of output 0, sample 0, best first."""
-    logits = np.asarray(run.outputs[0])[0]
-    return tuple(int(i) for i in np.argsort(-logits, axis=None, kind="stable")[:3])
+    return tuple(int(i) for i in np.argsort(-logits(run), kind="stable")[:3])
 
 
 def output_sqnr(truth: Run, run: Run) -> float | None:

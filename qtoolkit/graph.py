@@ -258,11 +258,6 @@ class Graph:
             raise GraphError(f"@{arg.name} has a type but no values; load the graph with weights")
         return value
 
-    @property
-    def captured(self) -> bool:
-        """Every node stands for itself: the float graph as it was captured."""
-        return all(n.origin == (n.name,) or n.op == "input" for n in self.nodes)
-
     def check(self) -> "Graph":
         """Return self, or raise GraphError at the first broken rule."""
         seen: set[str] = set()

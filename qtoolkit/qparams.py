@@ -186,16 +186,16 @@ def bias_scale(x_scale: float, w_scale: NDArray[np.float32]) -> NDArray[np.float
     return np.float64(np.float32(x_scale)) * np.asarray(w_scale, np.float32).astype(np.float64)
 
 
-def fused_range(bounds: Sequence[float | None], y: QParams) -> tuple[int, int]:
+def fused_range(bounds: Sequence[float | None], y: QParams, name: str = "clamp") -> tuple[int, int]:
     """The code range (low, high) of a clamp to real `bounds`, in the output's qparams.
 
-    Either bound may be None. Raises QParamError for a NaN bound or min > max.
+    Either bound may be None. Raises QParamError naming `name` for a NaN bound or min > max.
     """
     low, high = bounds
     if any(b is not None and np.isnan(b) for b in bounds):
-        raise QParamError(f"clamp bound is NaN in ({low}, {high}); give numbers")
+        raise QParamError(f"%{name}: clamp bound is NaN in ({low}, {high}); give numbers")
     if low is not None and high is not None and low > high:
-        raise QParamError(f"clamp to ({low}, {high}): min is above max")
+        raise QParamError(f"%{name}: clamp to ({low}, {high}): min is above max")
     at = [y.low if low is None else int(y.quantize(np.array(low, np.float32)))]
     at.append(y.high if high is None else int(y.quantize(np.array(high, np.float32))))
     return at[0], at[1]

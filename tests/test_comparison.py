@@ -9,7 +9,7 @@ from build import Builder, tensor
 from qtoolkit.comparison import compare
 from qtoolkit.errors import BadInput
 from qtoolkit.execution import Run
-from qtoolkit.graph import DType, Graph, Node, Ref, TensorType
+from qtoolkit.graph import Const, Constant, DType, Graph, Node, Ref, TensorType
 from qtoolkit.kernel import Array
 
 
@@ -20,21 +20,26 @@ def run(graph: Graph, values: dict[str, Array], backend: str = "reference") -> R
 def captured() -> Graph:
     b = Builder()
     x = b.input("x", 4)
-    conv = b.op("conv", "f", (x,), tensor(4))
-    return b.graph(b.op("bn", "g", (conv,), tensor(4)))
+    conv = b.op("conv", "aten.conv2d.default", (x,), tensor(4))
+    return b.graph(b.op("bn", "aten.batch_norm.default", (conv,), tensor(4)))
 
 
 def compiled(extra: bool = False) -> Graph:
     kind = TensorType((4,), DType.INT8)
+    args = (Ref("x"), Const("s"), Const("z"), None, -128, 127, DType.INT8)
     nodes = [
         Node("x", "input", (), (tensor(4),)),
-        Node("conv", "q8_clamp", (Ref("x"), -128, 127), (kind,), ("conv", "bn")),
+        Node("conv", "quantize", args, (kind,), ("conv", "bn")),
     ]
     if extra:
         nodes.append(
             Node("conv_to_channels", "transition", (Ref("conv"),), (kind,), ("conv", "bn"))
         )
-    return Graph(tuple(nodes), ("x",), (Ref("conv"),))
+    constants = {
+        "s": Constant.of(np.ones(1, np.float32)),
+        "z": Constant.of(np.zeros(1, np.int32)),
+    }
+    return Graph(tuple(nodes), ("x",), (Ref("conv"),), constants=constants)
 
 
 X = np.arange(4, dtype=np.float32)
@@ -64,7 +69,7 @@ def test_values_without_a_partner_are_listed_from_both_sides() -> None:
     told = {m.node: m.why for m in compare(a, run(graph, {"x": X, "conv": X}, "numba")).missing}
     assert told == {"only_a": "only reference computes it"}
     nodes = tuple(replace(n, origin=()) if n.name == "conv" else n for n in graph.nodes)
-    alone = Graph(nodes, graph.inputs, graph.outputs)
+    alone = Graph(nodes, graph.inputs, graph.outputs, constants=graph.constants)
     (missing,) = compare(
         run(captured(), {"x": X}, "torch"), run(alone, {"x": X, "conv": X})
     ).missing
@@ -78,5 +83,25 @@ def test_other_shapes_are_missing_and_not_broadcast() -> None:
 
 
 def test_the_float_run_comes_first() -> None:
-    with pytest.raises(BadInput, match="give the float run first"):
+    with pytest.raises(BadInput, match="earlier stage first"):
         compare(run(compiled(), {}), run(captured(), {}))
+
+
+def test_a_run_held_against_itself_misses_nothing() -> None:
+    codes = np.arange(4, dtype=np.int8)
+    values: dict[str, Array] = {"x": X, "conv": codes, "conv_to_channels": codes}
+    one = run(compiled(extra=True), values, "numba")
+    found = compare(one, one)
+    assert found.equal and not found.missing and len(found.rows) == 3
+
+
+def test_codes_whose_meaning_is_unknown_are_not_read_as_reals() -> None:
+    kind = TensorType((4,), DType.INT8)
+    nodes = (
+        Node("x", "input", (), (tensor(4),)),
+        Node("conv", "q8_unknown", (Ref("x"),), (kind,), ("conv",)),
+    )
+    graph = Graph(nodes, ("x",), (Ref("conv"),))
+    truth = run(captured(), {"x": X, "conv": X, "bn": X}, "torch")
+    (missing,) = compare(truth, run(graph, {"x": X, "conv": X.astype(np.int8)})).missing
+    assert (missing.node, missing.why) == ("conv", "what its codes mean is not known")

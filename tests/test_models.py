@@ -72,7 +72,8 @@ def test_an_npz_is_split_and_its_labels_give_held_out_pairs(tmp_path: Path) -> N
     x = np.random.default_rng(0).standard_normal((10, 64)).astype(np.float32)
     np.savez(tmp_path / "d.npz", input=x, labels=np.arange(10))
     m = load("mlp", inputs=str(tmp_path / "d.npz"))
-    assert (len(m.calibration), len(m.evaluation), [c for _, c in m.held_out]) == (8, 2, [8, 9])
+    assert (len(m.calibration), len(m.evaluation)) == (8, 2)
+    assert [c for _, c in m.held_out] == [(8,), (9,)]
     assert np.array_equal(m.evaluation[0][1][0].numpy(), x[8:9])
 
 
@@ -92,7 +93,7 @@ def test_bad_npz_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "broken.npz").write_bytes(b"no")
     with pytest.raises(BadInput, match=r"broken\.npz: not a readable"):
         load("mlp", inputs=str(tmp_path / "broken.npz"))
-    np.savez(tmp_path / "few.npz", x=np.zeros((4, 64), np.float32), labels=np.zeros(3))
+    np.savez(tmp_path / "few.npz", x=np.zeros((4, 64), np.float32), labels=np.zeros(3, int))
     with pytest.raises(BadInput, match="3 labels for 4 samples"):
         load("mlp", inputs=str(tmp_path / "few.npz"))
 
@@ -106,6 +107,6 @@ def test_a_loader_brings_samples_and_labels(
     )
     monkeypatch.chdir(tmp_path)
     m = load("mlp", inputs="bring:load")
-    assert len(m.calibration) == 4 and [c for _, c in m.held_out] == [4]
+    assert len(m.calibration) == 4 and [c for _, c in m.held_out] == [(4,)]
     with pytest.raises(UnknownName, match="no function nothing"):
         load("mlp", inputs="bring:nothing")

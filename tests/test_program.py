@@ -40,7 +40,7 @@ def test_every_node_knows_its_module_and_its_line() -> None:
     graph = capture(Net().eval(), X)
     assert (graph["conv2d"].where.module, graph["batch_norm"].where.module) == ("conv", "norm")
     assert graph["conv2d"].where.source.startswith("test_program.py:")
-    assert graph.captured and graph["conv2d"].origin == ("conv2d",)
+    assert graph["conv2d"].origin == ("conv2d",)
 
 
 def test_the_float_run_keeps_every_value_as_torch_computed_it() -> None:

@@ -237,3 +237,89 @@ def test_softmax_stays_float_and_says_so() -> None:
 def test_a_wrong_granularity_is_refused() -> None:
     with pytest.raises(UnknownName, match="per-channel, per-tensor"):
         quantize(nn.Linear(4, 4).eval(), data(1, 4), [(data(1, 4),)], "per-group")
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.conv(x) + y
+
+
+def test_one_tensor_given_for_two_inputs_stays_two_inputs() -> None:
+    module, x = Two().eval(), data(1, 3, 8, 8)
+    a, b = data(1, 3, 8, 8, seed=1), data(1, 3, 8, 8, seed=2)
+    graph = fused(quantize(module, (x, x), [(a, b)]))
+    found = compare(run_float(module, (a, b)), execute(graph, (a, b))).rows[-1]
+    assert found.metrics.sqnr_db is not None and found.metrics.sqnr_db > 30
+
+
+class Twice(nn.Module):
+    """A conv with two readers, one of them a batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        return self.norm(y) + y
+
+
+def test_a_batch_norm_beside_another_reader_becomes_a_conv_of_its_own() -> None:
+    module = Twice().eval()
+    module.norm.running_mean = data(3)
+    run, graph = sqnr(module, data(1, 3, 8, 8))
+    assert graph["batch_norm"].op == "q8_conv2d"
+    assert graph["batch_norm"].origin == ("conv2d", "batch_norm")
+    assert not compare(run_float(module, data(1, 3, 8, 8)), run).missing
+
+
+def test_a_batch_norm_that_cannot_fold_leaves_no_alias_behind() -> None:
+    module = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 3, 3)).eval()
+    graph = quantize(module, data(1, 3, 8, 8), [(data(1, 3, 8, 8),)])
+    assert not [n for n in graph.nodes if "alias" in n.op]
+
+
+class Dead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.dead = nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.dead(x)
+        return self.used(x)
+
+
+def test_a_conv_that_nobody_reads_is_no_obstacle() -> None:
+    sqnr(Dead().eval(), data(1, 3, 8, 8))
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_same_padding_is_written_out(kernel: int) -> None:
+    sqnr(nn.Sequential(nn.Conv2d(3, 3, kernel, padding="same")).eval(), data(1, 3, 8, 8))
+
+
+def left(module: nn.Module, x: torch.Tensor) -> dict[str, str]:
+    trace = compile(quantize(module, x, [(x,)]))
+    return {f.op: f.why for f in left_float(trace.result, trace["fuse"].steps)}
+
+
+def test_what_cannot_be_int8_says_why() -> None:
+    same = nn.Sequential(nn.Conv2d(3, 3, 4, padding="same")).eval()
+    assert "unevenly" in left(same, data(1, 3, 8, 8))["aten.conv2d.padding"]
+    conv = nn.Conv2d(3, 3, 3).eval()
+    assert "no batch axis" in left(conv, data(3, 8, 8))["aten.conv2d.default"]
+    pool = nn.Sequential(conv, nn.AvgPool2d(2, divisor_override=-5)).eval()
+    assert "divisor_override -5" in left(pool, data(1, 3, 8, 8))["aten.avg_pool2d.default"]
+
+
+@pytest.mark.parametrize(
+    ("calibration", "told"),
+    [([{"x": torch.zeros(1, 4)}], "batch 0 is a dict"), (torch.zeros(1, 4), "is one batch")],
+)
+def test_calibration_of_another_form_is_refused_in_words(calibration: object, told: str) -> None:
+    with pytest.raises(CalibrationError, match=told):
+        quantize(nn.Linear(4, 2).eval(), torch.zeros(1, 4), calibration)  # type: ignore[arg-type]

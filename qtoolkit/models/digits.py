@@ -36,13 +36,13 @@ def digits_cnn() -> Model:
     else:
         module.load_state_dict(state)
     images, classes = held_out
-    pairs = tuple(((x.unsqueeze(0),), int(c)) for x, c in zip(images, classes, strict=True))
+    pairs = tuple(((x.unsqueeze(0),), (int(c),)) for x, c in zip(images, classes, strict=True))
     return Model(
         module.eval(),
         pairs[0][0],
         tuple((x.unsqueeze(0),) for x in train[0][:64]),
         tuple(str(i) for i in range(10)),
-        tuple((f"digit {i} ({c})", x) for i, (x, c) in enumerate(pairs[:6])),
+        tuple((f"digit {i} ({c[0]})", x) for i, (x, c) in enumerate(pairs[:6])),
         pairs,
         "held-out digits of scikit-learn",
         "digits-cnn",

@@ -28,16 +28,13 @@ def load_inputs(model: Model, source: str, preprocess: str | None = None) -> Mod
     names, samples, labels = _read(model, source, preprocess)
     if not samples:
         raise BadInput(f"{source} holds no samples; give at least one")
-    if labels is not None and len(labels) != len(samples):
-        raise BadInput(f"{source}: {len(labels)} labels for {len(samples)} samples; give one each")
     example = model.example or samples[0]
     for name, sample in zip(names, samples, strict=True):
         _check(f"{source}, {name}", sample, example)
     cut = max(1, len(samples) * 4 // 5)
     tail = slice(cut, None) if cut < len(samples) else slice(0, None)
-    held_out = (
-        () if labels is None else tuple(zip(samples[tail], map(int, labels[tail]), strict=True))
-    )
+    classes = None if labels is None else _classes(source, labels, samples, example)
+    held_out = () if classes is None else tuple(zip(samples[tail], classes[tail], strict=True))
     return replace(
         model,
         example=example,
@@ -46,6 +43,21 @@ def load_inputs(model: Model, source: str, preprocess: str | None = None) -> Mod
         held_out=held_out,
         data_source=source,
     )
+
+
+def _classes(
+    source: str, labels: Sequence[Any], samples: Sequence[Sample], example: Sample
+) -> list[tuple[int, ...]]:
+    """The labels of each batch: one whole number per sample."""
+    batch = example[0].shape[0] if isinstance(example[0], torch.Tensor) and example[0].dim() else 1
+    found = np.asarray(labels)
+    if found.dtype.kind not in "iu":
+        raise BadInput(f"{source}: labels are {found.dtype}; give one whole number per sample")
+    if found.shape != (batch * len(samples),):
+        raise BadInput(
+            f"{source}: {found.size} labels for {batch * len(samples)} samples; give one each"
+        )
+    return [tuple(int(c) for c in part) for part in found.reshape(len(samples), batch)]
 
 
 def named(name: str) -> Callable[..., Any]:
@@ -124,6 +136,9 @@ def _read_npz(model: Model, path: Path) -> tuple[list[str], list[Sample], Sequen
     if not arrays:
         raise BadInput(f"{path} holds no inputs; its keys are input names, beside `labels`")
     ordered = _ordered(model, path, arrays)
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub":
+            raise BadInput(f"{path}: {name} holds {array.dtype}, not numbers")
     counts = {len(a) if a.ndim else 0 for a in ordered}
     if len(counts) != 1:
         raise BadInput(f"{path}: its arrays hold different numbers of samples {sorted(counts)}")

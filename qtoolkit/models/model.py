@@ -14,8 +14,9 @@ class Model:
     """A network in eval mode, or an exported program, with its data.
 
     example, each calibration entry and the second half of each evaluation entry are tuples of
-    forward's arguments, all of one shape. labels: class names. held_out: (arguments, class) pairs
-    whose accuracy is reported. data_source says in words where the data comes from.
+    forward's arguments, all of one shape. labels: class names. held_out: (arguments, a class
+    per sample of the batch) pairs whose accuracy is reported. data_source says in words where the
+    data comes from.
     """
 
     module: Any
@@ -23,7 +24,7 @@ class Model:
     calibration: tuple[tuple[Any, ...], ...] = ()
     labels: tuple[str, ...] | None = None
     evaluation: tuple[tuple[str, tuple[Any, ...]], ...] = ()
-    held_out: tuple[tuple[tuple[Any, ...], int], ...] = ()
+    held_out: tuple[tuple[tuple[Any, ...], tuple[int, ...]], ...] = ()
     data_source: str = RANDOM
     name: str = "model"
     preprocess: Any = None

@@ -214,8 +214,8 @@ def _shared(x: QParams | None, *rest: Any) -> QParams | None:
 
 
 def _first(tensors: Sequence[QParams | None], dim: int) -> QParams | None:
-    """Input 0's qparams: cat joins codes of one meaning."""
-    return _shared(tensors[0])
+    """The first known qparams: cat joins codes of one meaning, and a constant's are not told."""
+    return _shared(next((q for q in tensors if q is not None), None))
 
 
 def _mover(name: str, schema: str, infer: Any, reference: Any, examples: Any) -> OpSpec:

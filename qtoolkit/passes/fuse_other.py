@@ -53,7 +53,7 @@ def fuse_add(node: Node, draft: Draft, rules: FuseRules) -> Answer:
         return y
     for factor in (a.qparams.scale, float(alpha) * b.qparams.scale.astype(np.float64)):
         ratio(factor, y.qparams.scale, node.name)
-    low, high = fused_range(y.bounds, y.qparams)
+    low, high = fused_range(y.bounds, y.qparams, node.name)
     args: tuple[Arg, ...] = (
         a.codes, b.codes, *_scale_zero(a.qparams), *_scale_zero(b.qparams), float(alpha),
         *_scale_zero(y.qparams), low, high,
@@ -74,7 +74,10 @@ def fuse_pool(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     y = result(node, (x,), draft, rules.fold_activation)
     if isinstance(y, Reject):
         return y
-    low, high = fused_range(y.bounds, y.qparams)
+    low, high = fused_range(y.bounds, y.qparams, node.name)
+    divisor = node.args[6] if node.op == "aten.avg_pool2d.default" else None
+    if isinstance(divisor, int) and divisor <= 0:
+        return Reject(("divisor_override {} is not above 0", divisor))
     # The windows only shrink the ratio, so a ratio in bounds at count 1 stays in bounds.
     ratio(x.qparams.scale, y.qparams.scale, node.name)
     args = (
@@ -176,7 +179,7 @@ def fuse_activation(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     y = result(node, (x,), draft, fold_activation=False)
     if isinstance(y, Reject):
         return y
-    low, high = fused_range(activation_bounds(node), y.qparams)
+    low, high = fused_range(activation_bounds(node), y.qparams, node.name)
     if y.qparams == x.qparams:
         return _rewrite(node, "q8_clamp", (x.codes, low, high), (x,), y)
     made, constants = requantize(node, x.codes, x.qparams, y, node.name, (low, high))

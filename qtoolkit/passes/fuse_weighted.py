@@ -39,7 +39,7 @@ def fuse_weighted(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     y = result(node, (x,), draft, rules.fold_activation)
     if isinstance(y, Reject):
         return y
-    geometry = _geometry(node)
+    geometry = _geometry(node, draft.constants[_const(w.codes)].type.sizes)
     if isinstance(geometry, Reject):
         return geometry
     bias = _bias(node, x, w, draft, rules)
@@ -66,18 +66,24 @@ def _weight_refused(w: Operand | None, x: Operand, node: Node, rules: FuseRules)
     return None
 
 
-def _geometry(node: Node) -> tuple[Arg, ...] | Reject:
-    """stride, padding, dilation, groups; nothing for linear."""
+def _geometry(node: Node, sizes: tuple[int, ...]) -> tuple[Arg, ...] | Reject:
+    """stride, padding, dilation, groups for a weight of `sizes`; nothing for linear."""
     if node.op == "aten.linear.default":
         return ()
     _, _, _, stride, padding, dilation, groups = node.args
-    rank = node.type.rank - 2
+    if node.type.rank != len(sizes):
+        return Reject(("its input has no batch axis; unsqueeze it first",))
+    rank = len(sizes) - 2
     stride, dilation = _spread(stride, rank), _spread(dilation, rank)
     if not isinstance(padding, str):
         return stride, _spread(padding, rank), dilation, groups
     if padding == "valid":
         return stride, (0,) * rank, dilation, groups
-    return Reject(("padding 'same' is not written out as numbers; export with explicit padding",))
+    taps = zip((d for d in dilation if isinstance(d, int)), sizes[2:], strict=True)
+    reach = [d * (k - 1) for d, k in taps]
+    if any(r % 2 for r in reach):
+        return Reject(("padding 'same' pads unevenly for a reach of {}; pad before it", reach))
+    return stride, tuple(r // 2 for r in reach), dilation, groups
 
 
 def _spread(arg: Arg, rank: int) -> tuple[Arg, ...]:
@@ -159,7 +165,7 @@ def _fused(
     scale = bias_scale(float(x.qparams.scale[0]), w.qparams.scale)
     r = ratio(scale, y.qparams.scale.astype(np.float64), node.name)
     multiplier, shift = multiplier_shift(r)
-    low, high = fused_range(y.bounds, y.qparams)
+    low, high = fused_range(y.bounds, y.qparams, node.name)
     made: dict[str, NDArray[Any]] = {
         "bias": codes,
         "w_zero": w.qparams.zero_point,

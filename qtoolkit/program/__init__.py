@@ -46,6 +46,8 @@ def export(module: torch.nn.Module | ExportedProgram, example: Any) -> ExportedP
             f"{name} is in training mode ({training[0]}); call .eval() on it before capture"
         )
     args = example if isinstance(example, tuple) else (example,)
+    # torch takes one tensor given twice for one input; a copy of each keeps the inputs apart.
+    args = pytree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, args)
     try:
         with quiet(), torch.no_grad():
             return torch.export.export(module, args)

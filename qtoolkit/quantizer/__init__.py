@@ -96,9 +96,14 @@ def calibrate(
     prepared: fx.GraphModule, quantizer: Int8Quantizer, captured: Graph, calibration: Sequence[Any]
 ) -> None:
     """Run each batch through the prepared module, whose observers take in what they see."""
+    if isinstance(calibration, torch.Tensor | np.ndarray | dict):
+        raise CalibrationError("calibration is one batch; pass a list of tuples of arguments")
+    calibration = tuple(calibration)
     if not calibration:
         raise CalibrationError("calibration is empty; pass at least one batch of inputs")
     for i, batch in enumerate(calibration):
+        if isinstance(batch, dict):
+            raise CalibrationError(f"batch {i} is a dict; pass a tuple of forward's arguments")
         args = batch if isinstance(batch, tuple | list) else (batch,)
         args = pytree.tree_map(_tensor, tuple(args))
         leaves = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor)]

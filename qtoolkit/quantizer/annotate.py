@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from qtoolkit.errors import UnknownName
+from qtoolkit.quantizer.fold import HIDDEN
 from qtoolkit.quantizer.observers import ActivationRange, WeightScale, bias_qparams
 from qtoolkit.quantizer.torchao import (
     Q_ANNOTATION_KEY,
@@ -46,6 +47,8 @@ KINDS: Mapping[str, Kind] = {
     "aten.relu6.default": Kind.ACTIVATION,
     "aten.hardtanh.default": Kind.ACTIVATION,
     "aten.clamp.default": Kind.ACTIVATION,
+    "aten.clamp_min.default": Kind.ACTIVATION,
+    "aten.clamp_max.default": Kind.ACTIVATION,
     "aten.cat.default": Kind.JOINT,
     "aten.max_pool2d.default": Kind.SHARE,
     "aten.pad.default": Kind.SHARE,
@@ -119,7 +122,7 @@ def parameters(node: fx.Node) -> tuple[fx.Node, fx.Node | None]:
 
 def _eligible(node: fx.Node) -> bool:
     kind = KINDS.get(str(node.target))
-    if kind is None or not all(map(_float32, (node, *_operands(node)))):
+    if kind is None or HIDDEN in node.meta or not all(map(_float32, (node, *_operands(node)))):
         return False
     match kind:
         case Kind.WEIGHTED:
@@ -130,7 +133,7 @@ def _eligible(node: fx.Node) -> bool:
             return not any(isinstance(a, fx.Node) for a in node.args[1:])
         case _ if str(node.target) == "aten.add.Tensor":
             alpha = node.kwargs.get("alpha", 1)
-            return isinstance(node.args[1], fx.Node) and 0 < float(alpha) < float("inf")  # type: ignore[arg-type]
+            return isinstance(node.args[1], fx.Node) and 0 <= float(alpha) < float("inf")  # type: ignore[arg-type]
         case _ if str(node.target) == "aten.dropout.default":
             return node.args[2] is False
         case _:

@@ -10,6 +10,7 @@ from torch import fx
 CONVS = ("aten.conv1d.default", "aten.conv2d.default", "aten.conv1d.padding", "aten.conv2d.padding")
 BATCH_NORM = "aten.batch_norm.default"
 ALIAS = "aten.alias.default"
+HIDDEN = "qtoolkit_hides_a_batch_norm"  # no q/dq goes around such an alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def fold_batch_norms(module: fx.GraphModule) -> tuple[Folded, ...]:
         else:
             with module.graph.inserting_before(norm):
                 hidden = module.graph.call_function(torch.ops.aten.alias.default, (before,))
-            hidden.meta = dict(before.meta)
+            hidden.meta = dict(before.meta) | {HIDDEN: True}
             norm.replace_input_with(before, hidden)
     module.graph.lint()
     module.recompile()
@@ -71,6 +72,7 @@ def _fold(module: fx.GraphModule, norm: fx.Node, conv: fx.Node) -> Folded:
     original = str(conv.args[1].target)  # type: ignore[union-attr]
     tensors = zip(("weight", "bias"), _folded_tensors(module, norm, conv), strict=True)
     alone = len(conv.users) == 1
+    name = norm.name
     with module.graph.inserting_before(conv if alone else norm):
         operands = tuple(_attribute(module, f"{norm.name}_{k}", v) for k, v in tensors)
         args = (conv.args[0], *operands, *conv.args[3:])
@@ -78,12 +80,9 @@ def _fold(module: fx.GraphModule, norm: fx.Node, conv: fx.Node) -> Folded:
             conv.args = args
             norm.replace_all_uses_with(conv)
             module.graph.erase_node(norm)
-            return Folded(norm.name, conv.name, conv.name, original)
-        made = module.graph.call_function(conv.target, args, conv.kwargs)  # type: ignore[arg-type]
-    made.meta, name = dict(norm.meta), norm.name
-    norm.replace_all_uses_with(made)
-    module.graph.erase_node(norm)
-    made._rename(name)
+            return Folded(name, conv.name, conv.name, original)
+    # The batch norm's own node becomes the second conv, and so keeps its name.
+    norm.target, norm.args, norm.kwargs = conv.target, args, conv.kwargs
     return Folded(name, conv.name, name, original)
 
 

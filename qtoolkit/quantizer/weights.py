@@ -100,6 +100,8 @@ def write_biases(
     names: dict[str, str] = {}
     by_name = {n.name: n for n in converted.graph.nodes}
     for p in parameters:
+        if p.node not in by_name:
+            continue  # Nothing reads it, and torch has removed it.
         node = by_name[p.node]
         weight = folded.get(p.node, p.weight)
         names |= _names(node.args[1], weight)
