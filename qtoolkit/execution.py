@@ -10,7 +10,7 @@ import numpy as np
 
 from qtoolkit import backends
 from qtoolkit.errors import ShapeError, UnknownName, UnsupportedOp
-from qtoolkit.graph import Arg, Const, Graph, Node, Ref, TensorType
+from qtoolkit.graph import Arg, Const, DType, Graph, Node, Ref, TensorType
 from qtoolkit.kernel import RUNTIME, Array, Bound, Kernel
 
 
@@ -71,9 +71,9 @@ def execute(graph: Graph, x: Any, backend: str | None = None) -> Run:
     """Run a graph on the backend it was compiled for; `reference` runs any graph.
 
     x: one array for a graph with one input, else a sequence or a mapping by input name; torch
-    tensors are taken too. backend defaults to the one whose kernels the nodes name. Raises
-    ShapeError for an input of another shape or dtype, UnsupportedOp listing every node that the
-    backend cannot run.
+    tensors are taken too, and fp16, bf16 and float64 become float32. backend defaults to the one
+    whose kernels the nodes name. Raises ShapeError for an input of another shape or dtype,
+    UnsupportedOp listing every node that the backend cannot run.
     """
     return load(graph, backend)(x)
 
@@ -189,6 +189,8 @@ def match_inputs(graph: Graph, x: Any) -> tuple[Array, ...]:
 
 def _as_input(value: Any, node: Node) -> Array:
     detached = value.detach().cpu() if hasattr(value, "detach") else value
+    if node.type.dtype is DType.FLOAT32 and str(getattr(detached, "dtype", "")) in NARROW_OR_WIDE:
+        detached = detached.float() if hasattr(detached, "float") else detached.astype(np.float32)
     array: Array = np.ascontiguousarray(np.asarray(detached)).reshape(np.shape(detached))
     told = TensorType(array.shape, node.type.dtype)
     if array.dtype.name != node.type.dtype.value or told != node.type:
@@ -197,6 +199,12 @@ def _as_input(value: Any, node: Node) -> Array:
             f"{node.type}; convert it or capture again"
         )
     return array
+
+
+# The contract converts these to float32 at the door.
+NARROW_OR_WIDE = (
+    "torch.float16", "torch.bfloat16", "torch.float64", "float16", "float64",
+)  # fmt: skip
 
 
 def _count_non_finite(x: Array, counts: dict[str, int]) -> None:

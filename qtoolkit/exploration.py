@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -20,7 +20,7 @@ from qtoolkit.passes.qdq import QUANTIZE
 from qtoolkit.passes.transitions import transition_bytes
 from qtoolkit.pipeline import compile
 from qtoolkit.program import export, float_function, import_program, run_float
-from qtoolkit.quantizer import quantize_program
+from qtoolkit.quantizer import in_float32, quantize_program
 from qtoolkit.trace import Step, Trace
 
 GRANULARITIES = ("per-channel", "per-tensor")
@@ -280,6 +280,14 @@ def explore(
     if weights not in GRANULARITIES:
         raise UnknownName(f"weights {weights!r}; choose one of {', '.join(GRANULARITIES)}")
     clock = Clock(progress)
+    data = (model.example, model.calibration, model.evaluation, model.held_out)
+    module, data = in_float32(model.module, data)
+    if module is not model.module:
+        example, calibration, evaluation, held_out = data
+        model = replace(
+            model, module=module, example=example, calibration=calibration,
+            evaluation=evaluation, held_out=held_out,
+        )  # fmt: skip
     backends = tuple(dict.fromkeys(("reference", *backends)))
     with clock.stage("capture"):
         program = export(model.module, model.example)

@@ -24,6 +24,8 @@ SUFFIX = ".qtgraph"
 def save(graph: Graph, path: str | os.PathLike[str]) -> Path:
     """Write a graph, whole or not at all; return the path. The usual suffix is .qtgraph."""
     target = Path(path)
+    if target.is_dir():
+        raise BadInput(f"{target} is a folder; give a file name, such as {target / 'net.qtgraph'}")
     if not target.parent.is_dir():
         raise BadInput(f"{target.parent}: no such folder; create it first")
     names = sorted(graph.constants)

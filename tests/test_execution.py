@@ -51,7 +51,7 @@ def test_inputs_by_name_by_position_and_alone_are_the_same() -> None:
     ("x", "told"),
     [
         (X[:, :2], "input %x is float32.1, 2, 5, 5., the graph was captured with float32.1,3,5,5."),
-        (X.astype(np.float64), "input %x is float64"),
+        (X.astype(np.int32), "input %x is int32"),
         ((X, X), "2 inputs given"),
         ({"y": X}, "no value for input %x"),
     ],
@@ -59,6 +59,14 @@ def test_inputs_by_name_by_position_and_alone_are_the_same() -> None:
 def test_a_wrong_input_is_refused_by_name(x: object, told: str) -> None:
     with pytest.raises(ShapeError, match=told):
         execute(compile(quantized_conv()).result, x)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_other_floats_become_float32_at_the_door(dtype: type) -> None:
+    graph = compile(quantized_conv()).result
+    x = X.astype(np.float16)
+    one, other = execute(graph, x.astype(np.float32)), execute(graph, x.astype(dtype))
+    assert compare(one, other).equal
 
 
 def test_all_unsupported_ops_are_listed_at_once() -> None:

@@ -14,7 +14,7 @@ from qtoolkit.graph import Graph, Ref
 from qtoolkit.ops import tensor_qparams
 from qtoolkit.passes.fuse import left_float
 from qtoolkit.pipeline import compile
-from qtoolkit.program import run_float
+from qtoolkit.program import capture, run_float
 from qtoolkit.quantizer import quantize, quantize_steps
 from qtoolkit.quantizer.observers import ActivationRange
 
@@ -113,6 +113,7 @@ def test_origin_names_the_batch_norm_that_was_folded() -> None:
     module[1].running_mean = data(8)
     _, graph = sqnr(module, data(1, 3, 8, 8))
     assert graph["conv2d"].origin == ("conv2d", "batch_norm", "hardtanh")
+    assert graph.inputs == capture(module, data(1, 3, 8, 8)).inputs == ("input",)
     assert graph["conv2d"].where.module == "0"
 
 

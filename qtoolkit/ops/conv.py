@@ -138,6 +138,19 @@ def conv1d(
     return conv2d(x[..., None, :], w[:, :, None], bias, *flat, groups)[..., 0, :]
 
 
+def padded_by_name(
+    x: Array, w: Array, bias: Array | None, stride: Ints, padding: str, dilation: Ints, groups: int
+) -> Array:
+    """As torch's conv1d and conv2d with padding 'valid' or 'same', which may pad unevenly."""
+    rank = w.ndim - 2
+    sides = [(0, 0)] * (x.ndim - rank)
+    for k, d in zip(w.shape[2:], per_axis(dilation, rank, "dilation"), strict=True):
+        reach = d * (k - 1) if padding == "same" else 0
+        sides.append((reach // 2, reach - reach // 2))
+    convolve = conv2d if rank == 2 else conv1d
+    return convolve(np.pad(x, sides), w, bias, stride, (0,) * rank, dilation, groups)
+
+
 def _pair(values: Ints, name: str) -> Pair:
     first, second = per_axis(values, 2, name)
     return first, second
@@ -201,6 +214,25 @@ def check_weight(
     check_vector(f"{op}: out_shift", out_shift, O)
 
 
+def _named_type(op: str, rank: int) -> Any:
+    def infer(
+        x: TensorType, w: TensorType, bias: TensorType | None, stride: Ints, padding: str,
+        dilation: Ints, groups: int,
+    ) -> tuple[TensorType, ...]:  # fmt: skip
+        spatial, sizes = w.rank - 2, list(x.sizes)
+        if padding == "same":
+            reach = zip(per_axis(dilation, spatial, "dilation"), w.sizes[2:], strict=True)
+            for axis, (d, k) in enumerate(reach, x.rank - spatial):
+                sizes[axis] += d * (k - 1)
+        wide = TensorType(tuple(sizes), x.dtype)
+        kind: tuple[TensorType, ...] = _float_type(op, rank)(
+            wide, w, bias, stride, (0,) * spatial, dilation, groups
+        )
+        return kind
+
+    return infer
+
+
 def _float_type(op: str, rank: int) -> Any:
     def infer(
         x: TensorType, w: TensorType, bias: TensorType | None, *geometry: Any
@@ -228,6 +260,8 @@ WEIGHT_CONSTANTS = ("w", "bias", "w_zero", "bias_scale", "out_multiplier", "out_
 SPECS = (
     OpSpec("aten.conv1d.default", _FLOAT, _float_type("conv1d", 3), conv1d),
     OpSpec("aten.conv2d.default", _FLOAT, _float_type("conv2d", 4), conv2d),
+    OpSpec("aten.conv1d.padding", _FLOAT, _named_type("conv1d", 3), padded_by_name),
+    OpSpec("aten.conv2d.padding", _FLOAT, _named_type("conv2d", 4), padded_by_name),
     OpSpec("q8_conv1d", _Q8, _q8_type("q8_conv1d", 3), q8_conv1d, conv1d_examples, _qparams,
            WEIGHT_CONSTANTS),
     OpSpec("q8_conv2d", _Q8, _q8_type("q8_conv2d", 4), q8_conv2d, conv2d_examples, _qparams,

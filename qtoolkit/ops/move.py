@@ -229,6 +229,7 @@ _pad, _squeezed_type = _reshaped(_pad_shape), _reshaped(_squeezed)
 SPECS = (
     _mover("transition", "x", _same, itself, cases.transition),
     _mover("aten.dropout.default", "input p train", _dropout_type, itself, cases.dropout),
+    _mover("aten.feature_dropout.default", "input p train", _dropout_type, itself, cases.dropout),
     _mover("aten.clone.default", "self memory_format", _same, itself, cases.copied),
     _mover("aten.contiguous.default", "self memory_format", _same, itself, cases.copied),
     _mover("aten.alias.default", "self", _same, itself, cases.plain),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from qtoolkit.errors import CalibrationError
 from qtoolkit.execution import match_inputs
-from qtoolkit.graph import Graph
+from qtoolkit.graph import Arg, Graph, Ref, map_leaves
 from qtoolkit.program import export, import_graph_module, import_program, quiet
 from qtoolkit.program.writes import twin
 from qtoolkit.quantizer.annotate import GRANULARITIES, Int8Quantizer
@@ -51,11 +52,17 @@ def quantize_steps(
     strict: bool = False,
 ) -> tuple[Graph, tuple[Step, ...]]:
     """As quantize, with a step for each weight that is raised, dead or underflowed."""
-    tensors = [*module.parameters(), *module.buffers()]
-    if any(t.dtype in NARROW_OR_WIDE for t in tensors):
-        module = deepcopy(module).float()
-        example, calibration = pytree.tree_map(_float32, (example, tuple(calibration)))
+    module, (example, calibration) = in_float32(module, (example, batches(calibration)))
     return quantize_program(export(module, example), calibration, weights, strict)
+
+
+def in_float32(module: Any, data: Any) -> tuple[Any, Any]:
+    """A module of fp16, bf16 or float64 weights and its data, as a float32 copy; else unchanged."""
+    if isinstance(module, torch.nn.Module) and any(
+        t.dtype in NARROW_OR_WIDE for t in (*module.parameters(), *module.buffers())
+    ):
+        return deepcopy(module).float(), pytree.tree_map(_float32, data)
+    return module, data
 
 
 def quantize_program(
@@ -81,7 +88,30 @@ def quantize_program(
         example = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
         specs = program.call_spec.in_spec, program.call_spec.out_spec
         graph = import_graph_module(converted, tuple(example), origins(folded), names, specs)
-    return graph, steps
+    return with_inputs(graph, captured.inputs), steps
+
+
+def with_inputs(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with its inputs called `names`: torch calls an `input` of the module `input_1`."""
+    changed = dict(zip(graph.inputs, names, strict=True))
+
+    def called(leaf: Arg) -> Arg:
+        if isinstance(leaf, Ref) and leaf.node in changed:
+            return Ref(changed[leaf.node], leaf.index)
+        return leaf
+
+    nodes = tuple(
+        replace(
+            n,
+            name=changed.get(n.name, n.name),
+            args=tuple(map_leaves(a, called) for a in n.args),
+            origin=tuple(changed.get(o, o) for o in n.origin),
+        )
+        for n in graph.nodes
+    )
+    outputs = tuple(map_leaves(a, called) for a in graph.outputs)
+    inputs = tuple(changed[i] for i in graph.inputs)
+    return replace(graph, nodes=nodes, inputs=inputs, outputs=outputs).check()
 
 
 def make_functional(module: fx.GraphModule) -> None:
@@ -96,14 +126,7 @@ def calibrate(
     prepared: fx.GraphModule, quantizer: Int8Quantizer, captured: Graph, calibration: Sequence[Any]
 ) -> None:
     """Run each batch through the prepared module, whose observers take in what they see."""
-    if isinstance(calibration, torch.Tensor | np.ndarray | dict):
-        raise CalibrationError("calibration is one batch; pass a list of tuples of arguments")
-    calibration = tuple(calibration)
-    if not calibration:
-        raise CalibrationError("calibration is empty; pass at least one batch of inputs")
-    for i, batch in enumerate(calibration):
-        if isinstance(batch, dict):
-            raise CalibrationError(f"batch {i} is a dict; pass a tuple of forward's arguments")
+    for i, batch in enumerate(batches(calibration)):
         args = batch if isinstance(batch, tuple | list) else (batch,)
         args = pytree.tree_map(_tensor, tuple(args))
         leaves = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor)]
@@ -114,6 +137,19 @@ def calibrate(
         for observer in quantizer.ranges():
             observer.batch = i
         prepared(*args)
+
+
+def batches(calibration: Any) -> tuple[Any, ...]:
+    """The batches of calibration data. Raises CalibrationError for none, or another form."""
+    if isinstance(calibration, torch.Tensor | np.ndarray | dict):
+        raise CalibrationError("calibration is one batch; pass a list of tuples of arguments")
+    found = tuple(calibration)
+    if not found:
+        raise CalibrationError("calibration is empty; pass at least one batch of inputs")
+    for i, batch in enumerate(found):
+        if isinstance(batch, dict):
+            raise CalibrationError(f"batch {i} is a dict; pass a tuple of forward's arguments")
+    return found
 
 
 def origins(folded: Sequence[Folded]) -> dict[str, tuple[str, ...]]:

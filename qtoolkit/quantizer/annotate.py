@@ -63,6 +63,7 @@ KINDS: Mapping[str, Kind] = {
     "aten.squeeze.dims": Kind.SHARE,
     "aten.unsqueeze.default": Kind.SHARE,
     "aten.dropout.default": Kind.SHARE,
+    "aten.feature_dropout.default": Kind.SHARE,
     "aten.clone.default": Kind.SHARE,
     "aten.contiguous.default": Kind.SHARE,
     "aten.alias.default": Kind.SHARE,
@@ -134,7 +135,7 @@ def _eligible(node: fx.Node) -> bool:
         case _ if str(node.target) == "aten.add.Tensor":
             alpha = node.kwargs.get("alpha", 1)
             return isinstance(node.args[1], fx.Node) and 0 <= float(alpha) < float("inf")  # type: ignore[arg-type]
-        case _ if str(node.target) == "aten.dropout.default":
+        case _ if "dropout" in str(node.target):
             return node.args[2] is False
         case _:
             return True

@@ -31,8 +31,8 @@ VIEWS = (
 )  # fmt: skip
 COPIES = ("aten.permute.default", "aten.transpose.int", "aten.slice.Tensor")
 SAME = (
-    "aten.dropout.default", "aten.clone.default", "aten.contiguous.default", "aten.alias.default",
-    "aten.detach.default",
+    "aten.dropout.default", "aten.feature_dropout.default", "aten.clone.default",
+    "aten.contiguous.default", "aten.alias.default", "aten.detach.default",
 )  # fmt: skip
 
 
