@@ -14,6 +14,7 @@ help: ## List the targets
 	@echo "  SYSTEM=no installs nothing outside .venv; PYTHON=python3.12 chooses the interpreter."
 
 explore: setup ## Quantize a model, run it on every backend, compare, write a report
+	@mkdir -p $(dir $(OUT))
 	@.venv/bin/qtoolkit explore $(MODEL) --out $(OUT) $(ARGS)
 
 test: setup-test ## Run all tests

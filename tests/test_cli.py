@@ -52,6 +52,7 @@ class Odd(torch.nn.Module):
 def counter(): return Model(Counter().eval(), (torch.zeros(2, 4),))
 def odd(): return Model(Odd().eval(), (torch.zeros(2, 4),))
 def bare(): return torch.nn.Linear(4, 4).eval()
+def broken(): raise RuntimeError("no weights\\nhere")
 def train(): return Model(torch.nn.Sequential(torch.nn.Dropout()), (torch.zeros(2, 4),))
 """
     )
@@ -81,6 +82,7 @@ def test_doctor_prints_json() -> None:
         (("nowhere:net",), "no module nowhere"),
         (("mine:nothing",), "no function nothing"),
         (("mine:bare",), "brings no example inputs"),
+        (("mine:broken",), "mine:broken failed: RuntimeError: no weights"),
         (("mine:train",), "training mode"),
         (("mine:counter",), "count"),
         (("broken.pt2",), "broken.pt2: torch cannot read"),

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 import torch
 
 from qtoolkit.errors import BadInput, MissingDependency, UnknownName
-from qtoolkit.models.inputs import Sample, load_inputs, named
+from qtoolkit.models.inputs import Sample, called, load_inputs
 from qtoolkit.models.model import RANDOM, Model, random_samples
 
 __all__ = ["MODELS", "RANDOM", "Model", "Sample", "load", "load_inputs"]
@@ -67,7 +67,7 @@ def _find(name: str) -> Model:
 
 
 def _from_factory(name: str) -> Model:
-    made = named(name)()
+    made = called(name)
     if isinstance(made, Model):
         return made
     if not isinstance(made, torch.nn.Module):

@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from qtoolkit.errors import BadInput, MissingDependency, UnknownName
 from qtoolkit.graph import DType
 from qtoolkit.models.model import Model
+from qtoolkit.program.chatter import first_line
 
 Sample = tuple[Any, ...]
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
@@ -84,6 +86,16 @@ def named(name: str) -> Callable[..., Any]:
     return function
 
 
+def called(name: str, *args: Any) -> Any:
+    """What the function that `name` names returns. Raises BadInput, in one line, if it fails."""
+    function = named(name)
+    try:
+        return function(*args)
+    # It is the user's code, and may raise anything; the traceback stays attached.
+    except Exception as why:
+        raise BadInput(f"{name} failed: {first_line(why)}") from why
+
+
 def _read(
     model: Model, source: str, preprocess: str | None
 ) -> tuple[list[str], list[Sample], Sequence[Any] | None]:
@@ -102,7 +114,7 @@ def _read_folder(
 ) -> tuple[list[str], list[Sample], None]:
     from PIL import Image, UnidentifiedImageError
 
-    change = named(preprocess) if preprocess else model.preprocess
+    change = partial(called, preprocess) if preprocess else model.preprocess
     if change is None:
         raise BadInput(
             f"{folder}: {model.name} does not say how to prepare images; add "
@@ -163,7 +175,7 @@ def _ordered(model: Model, path: Path, arrays: dict[str, Any]) -> list[Any]:
 
 
 def _read_loader(source: str) -> tuple[list[str], list[Sample], Sequence[Any] | None]:
-    found = named(source)()
+    found = called(source)
     labels = None
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list):
         found, labels = found
