@@ -97,8 +97,8 @@ def examine() -> Diagnosis:
     ]
     return Diagnosis(
         versions(),
-        f"{platform.system()} {platform.release()}, {platform.machine()}, Python "
-        f"{platform.python_version()} at {sys.executable}",
+        f"{platform.system()} {platform.release()}, {platform.machine()}, Python at "
+        f"{sys.executable}",
         cpu_name(),
         len(os.sched_getaffinity(0)),
         tuple(f for f in FEATURES if f in cpu_flags()),
@@ -109,8 +109,8 @@ def examine() -> Diagnosis:
 
 
 def versions() -> dict[str, str]:
-    """The versions of qtoolkit and of those PACKAGES that are installed."""
-    found = {"qtoolkit": __version__}
+    """The versions of qtoolkit, Python and those PACKAGES that are installed."""
+    found = {"qtoolkit": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
             found[package] = version(package)

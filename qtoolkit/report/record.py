@@ -1,17 +1,14 @@
 """report.json: what an exploration found, under keys that other tools build on."""
 
 import json
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from qtoolkit import __version__
+from qtoolkit.doctor import versions
 from qtoolkit.exploration import Exploration, NodeSummary, mean_sqnr_db
 
 FORMAT = 1
-PACKAGES = ("numpy", "numba", "torch", "torchao", "matplotlib", "papermill")
 
 
 def to_json(exploration: Exploration) -> dict[str, Any]:
@@ -53,17 +50,6 @@ def to_json(exploration: Exploration) -> dict[str, Any]:
 def dumps(record: Mapping[str, Any]) -> str:
     """The record as strict JSON text."""
     return json.dumps(record, allow_nan=False, indent=1) + "\n"
-
-
-def versions() -> dict[str, str]:
-    """The versions of everything that had a part in the figures."""
-    found = {"qtoolkit": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def granularities(e: Exploration) -> tuple[str, ...]:
