@@ -106,6 +106,11 @@ def test_why_gives_the_chain_of_causes_first() -> None:
     assert "which %one has" in steps[-1].reason
 
 
+def test_why_is_told_of_an_operand_that_the_kernel_alone_decides() -> None:
+    (step,) = compiled(network()).why("one", 0)
+    assert step.kind == "demand" and "fake:fast" in step.reason
+
+
 def test_asking_readers_changes_what_an_undecided_result_takes() -> None:
     b = Builder()
     first = b.op(
