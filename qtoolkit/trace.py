@@ -156,7 +156,8 @@ def chain(steps: Sequence[Step], node: str, operand: int) -> tuple[Step, ...]:
 
 def changed_operands(step: Step, node: str) -> tuple[int, ...]:
     """The operands of `node` that a placement step speaks about."""
-    return tuple(step.why[1]) if step.kind in ("demand", "narrow", "pick") and step.node == node else ()
+    spoken = step.kind in ("demand", "narrow", "pick") and step.node == node
+    return tuple(step.why[1]) if spoken else ()
 
 
 def run_pass(name: str, run: Pass, graph: Graph) -> PassTrace:
