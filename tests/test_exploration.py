@@ -17,7 +17,7 @@ from qtoolkit import backends
 from qtoolkit.errors import UnknownName
 from qtoolkit.exploration import explore, mean_sqnr_db
 from qtoolkit.kernel import Bound
-from qtoolkit.models import Model, load
+from qtoolkit.models import Model, load, load_inputs
 from qtoolkit.models.model import random_samples
 
 
@@ -93,6 +93,20 @@ def test_random_data_is_called_random() -> None:
     assert all(np.isfinite(n.sqnr_db) for n in found.nodes if n.sqnr_db is not None)
 
 
+def test_accuracy_counts_every_sample_of_a_batch(tmp_path: Path) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = torch.nn.Linear(4, 3).eval()
+    x = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    with torch.no_grad():
+        right = module(torch.from_numpy(x)).argmax(1).numpy()
+    wrong = np.where(np.arange(20) % 2 == 0, right, (right + 1) % 3)
+    np.savez(tmp_path / "d.npz", input=x, labels=wrong)
+    model = load_inputs(Model(module, (torch.zeros(2, 4),)), str(tmp_path / "d.npz"))
+    accuracy = explore(model).accuracy
+    assert accuracy is not None and accuracy["float"] == 0.5
+
+
 def test_a_wrong_granularity_lists_what_there_is() -> None:
     with pytest.raises(UnknownName, match="per-channel, per-tensor"):
         explore(load("mlp"), weights="per-group")
@@ -117,5 +131,8 @@ def test_a_program_quantized_by_others_is_taken_as_it_is(tmp_path: Path) -> None
     ops = found.compiled.counts()
     assert ops["q8_conv2d"] == 1, "the last conv has no quantize behind it, the first one has"
     assert "uint8" in {v.dtype.name for v in found.runs["numba"].values.values()}
+    fused = next(n for n in found.nodes if n.op == "q8_conv2d")
+    # Held against the conv it reads 2 dB; against the relu only rounding and clipping are left.
+    assert fused.origin[-1] == "relu" and (fused.sqnr_db or 0) > 15
     (left, *_) = found.left_float
     assert left.op == "aten.conv2d.default" and "output of the graph" in left.why

@@ -324,3 +324,40 @@ def test_what_cannot_be_int8_says_why() -> None:
 def test_calibration_of_another_form_is_refused_in_words(calibration: object, told: str) -> None:
     with pytest.raises(CalibrationError, match=told):
         quantize(nn.Linear(4, 2).eval(), torch.zeros(1, 4), calibration)  # type: ignore[arg-type]
+
+
+class Swapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a, b = self.conv(x).chunk(2, 1)
+        return torch.cat([b, a], 1)
+
+
+def test_each_of_several_results_is_held_against_its_own() -> None:
+    x = data(1, 3, 8, 8)
+    module = Swapped().eval()
+    graph = compile(quantize(module, x, [(x,)])).result
+    found = compare(run_float(module, x), execute(graph, x))
+    assert not found.missing and found["chunk#1"].against == "chunk#1"
+    assert all(r.metrics.sqnr_db is None or r.metrics.sqnr_db > 20 for r in found)
+
+
+class WithConstant(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(5, 3, 1)
+        self.register_buffer("k", data(1, 2, 8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.cat([self.k, self.conv(x)], 1))
+
+
+def test_a_cat_with_a_constant_knows_what_its_codes_mean() -> None:
+    x = data(1, 3, 8, 8)
+    module = WithConstant().eval()
+    run = execute(compile(quantize(module, x, [(x,)])).result, x)
+    found = compare(run_float(module, x), run)
+    assert (found["cat"].metrics.sqnr_db or 0) > 30
