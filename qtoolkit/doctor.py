@@ -75,7 +75,7 @@ class Diagnosis:
             f"CPU          {self.cpu}, {self.threads} threads, {features}",
             f"kernel tier  {self.kernel_tier}",
         ]
-        devices = [f"{d.name} ({d.kind}{', a CPU' * d.cpu})" for d in self.vulkan]
+        devices = [f"{d.name} ({'software on the CPU' if d.cpu else d.kind})" for d in self.vulkan]
         lines.append(f"Vulkan       {'; '.join(devices) or 'no device'}")
         lines += [f"missing      {m.what}, for {m.purpose}: {m.remedy}" for m in self.missing]
         return "\n".join(lines if self.missing else [*lines, "missing      nothing"])

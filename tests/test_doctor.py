@@ -30,4 +30,4 @@ def test_what_is_missing_comes_with_the_command_that_mends_it(
 def test_a_software_device_is_called_a_cpu() -> None:
     lavapipe = doctor.VulkanDevice("llvmpipe", "CPU", True)
     found = doctor.Diagnosis({}, "", "", 1, (), "", (lavapipe,), ())
-    assert "llvmpipe (CPU, a CPU)" in str(found)
+    assert "llvmpipe (software on the CPU)" in str(found)
