@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qtoolkit.errors import BadInput, UnknownName
-from qtoolkit.execution import Run, value_name
-from qtoolkit.graph import Graph, Node, Ref
+from qtoolkit.execution import Run
+from qtoolkit.graph import Graph, Node, Ref, value_name
 from qtoolkit.kernel import Array
 from qtoolkit.metrics import Metrics, measure, same_bits
 from qtoolkit.ops import tensor_qparams

@@ -55,3 +55,11 @@ class MissingDependency(QtoolkitError):
 
 class GateFailed(QtoolkitError):
     """A result that misses a stated bound: exit code 1, not 2."""
+
+
+class VulkanError(QtoolkitError):
+    """A Vulkan call that failed, or a device that cannot do what is asked of it."""
+
+
+class ShaderError(QtoolkitError):
+    """A shader that does not compile, or one that changed where no compiler is."""

@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from qtoolkit import backends
+from qtoolkit.backends import DeviceChoice
+from qtoolkit.backends.engine import Engine
 from qtoolkit.errors import ShapeError, UnknownName, UnsupportedOp
-from qtoolkit.graph import Arg, Const, DType, Graph, Node, Ref, TensorType
-from qtoolkit.kernel import RUNTIME, Array, Bound, Kernel
+from qtoolkit.graph import Arg, Const, DType, Graph, Node, Ref, TensorType, value_name
+from qtoolkit.kernel import Array, Kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,87 +63,76 @@ def _output(arg: Arg, run: Run) -> Any:
     return run.graph.array(arg) if isinstance(arg, Const) else arg
 
 
-def value_name(ref: Ref) -> str:
-    """The key of a result in Run.values."""
-    return ref.node if ref.index == 0 else f"{ref.node}#{ref.index}"
-
-
-def execute(graph: Graph, x: Any, backend: str | None = None) -> Run:
+def execute(graph: Graph, x: Any, backend: str | None = None, device: DeviceChoice = None) -> Run:
     """Run a graph on the backend it was compiled for; `reference` runs any graph.
 
     x: one array for a graph with one input, else a sequence or a mapping by input name; torch
     tensors are taken too, and fp16, bf16 and float64 become float32. backend defaults to the one
-    whose kernels the nodes name. Raises ShapeError for an input of another shape or dtype,
-    UnsupportedOp listing every node that the backend cannot run.
+    whose kernels the nodes name; device is a Vulkan device by index or by part of its name. Raises
+    ShapeError for an input of another shape or dtype, UnsupportedOp listing every node that the
+    backend cannot run.
     """
-    return load(graph, backend)(x)
+    executable = load(graph, backend, device)
+    try:
+        return executable(x)
+    finally:
+        executable.close()
 
 
-def load(graph: Graph, backend: str | None = None) -> "Executable":
+def load(graph: Graph, backend: str | None = None, device: DeviceChoice = None) -> "Executable":
     """Bind every node's kernel once, packing its weights; call the result with inputs."""
     chosen = backend or compiled_for(graph)
     table = backends.kernels(chosen)
     lacking: list[str] = []
-    calls: list[Call] = []
+    kernels: dict[str, Kernel] = {}
     for node in graph.nodes:
         if node.op == "input":
             continue
-        if node.op == "getitem":
-            calls.append(Call(node, _itself, "getitem"))
-            continue
         kernel = _kernel(node, table, chosen)
-        if kernel is None:
+        if kernel is not None:
+            kernels[node.name] = kernel
+        elif node.op != "getitem":
             lacking.append(
                 f"%{node.name} ({node.op})" + (f" at {node.where}" if str(node.where) else "")
             )
-            continue
-        calls.append(Call(node, kernel.bind(_operands(node, graph)), kernel.name))
     if lacking:
         raise UnsupportedOp(
             f"backend {chosen} cannot run {len(lacking)} node{'s' * (len(lacking) > 1)}: "
             + "; ".join(lacking)
             + ". Quantize or replace them, or add a kernel"
         )
-    return Executable(graph, chosen, backends.device(chosen), tuple(calls))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    """One node with its bound kernel."""
-
-    node: Node
-    run: Bound
-    kernel: str
+    return Executable(graph, chosen, backends.load(chosen, graph, kernels, device))
 
 
 @dataclass(frozen=True, eq=False)
 class Executable:
-    """A graph with its kernels bound: calling it gives a Run."""
+    """A graph with its kernels bound: calling it gives a Run.
+
+    On a device it holds memory until `close`, or until it is collected.
+    """
 
     graph: Graph
     backend: str
-    device: str
-    calls: tuple[Call, ...]
+    engine: Engine
+
+    @property
+    def device(self) -> str:
+        """What it runs on, in words."""
+        return self.engine.name
 
     def __call__(self, x: Any) -> Run:
-        values = dict(zip(self.graph.inputs, match_inputs(self.graph, x), strict=True))
-        seconds: dict[str, float] = {}
+        inputs = dict(zip(self.graph.inputs, match_inputs(self.graph, x), strict=True))
+        values, seconds = self.engine.run(inputs)
         counts: dict[str, int] = {}
-        for call in self.calls:
-            operands = [values[value_name(ref)] for ref in call.node.refs()]
-            start = perf_counter()
-            result = call.run(*operands)
-            seconds[call.node.name] = perf_counter() - start
-            results = result if isinstance(result, tuple) else (result,)
-            for i, value in enumerate(results):
-                values[value_name(Ref(call.node.name, i))] = value
-            if call.node.op == "quantize":
-                _count_non_finite(operands[0], counts)
+        for node in self.graph.nodes:
+            if node.op == "quantize":
+                for ref in node.refs():
+                    _count_non_finite(values[value_name(ref)], counts)
         return Run(self.backend, self.device, self.graph, values, seconds, counts)
 
-
-def _itself(x: Array) -> Array:
-    return x
+    def close(self) -> None:
+        """Free what the backend holds for it; a second call does nothing."""
+        self.engine.close()
 
 
 def compiled_for(graph: Graph) -> str:
@@ -160,17 +150,6 @@ def _kernel(node: Node, table: Mapping[str, Sequence[Kernel]], backend: str) -> 
     if owner != backend:
         return None
     return next((k for k in table.get(node.op, ()) if k.name == name), None)
-
-
-def _operands(node: Node, graph: Graph) -> tuple[Any, ...]:
-    def resolve(arg: Arg) -> Any:
-        if isinstance(arg, tuple):
-            return tuple(resolve(a) for a in arg)
-        if isinstance(arg, Ref):
-            return RUNTIME
-        return graph.array(arg) if isinstance(arg, Const) else arg
-
-    return tuple(resolve(a) for a in node.args)
 
 
 def match_inputs(graph: Graph, x: Any) -> tuple[Array, ...]:

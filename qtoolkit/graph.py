@@ -93,6 +93,11 @@ class Ref:
         return f"%{self.node}" if self.index == 0 else f"%{self.node}#{self.index}"
 
 
+def value_name(ref: Ref) -> str:
+    """The key of a result in Run.values."""
+    return ref.node if ref.index == 0 else f"{ref.node}#{ref.index}"
+
+
 @dataclass(frozen=True, slots=True)
 class Const:
     """The constant called `name`."""

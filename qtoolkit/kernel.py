@@ -1,6 +1,6 @@
 """What a kernel is: data that `lower` and `place` read, and a way to bind it to a node."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,15 +27,16 @@ class Kernel:
     the repset of each operand and result in order of preference, and which operands are tied.
     prepacked lists the schema positions whose constants the kernel packs when it is bound.
 
-    bind(args) receives the arguments in schema order, constants as arrays and runtime tensors as
-    the placeholder RUNTIME, packs what it wants to, and returns a function of the runtime tensors
-    alone (in schema order, lists flattened). Tensors are logical arrays (NCHW axes); their strides
-    are those the representation says.
+    bind packs constants and gives what the backend's engine runs. On the CPU, bind(args) receives
+    the arguments in schema order, constants as arrays and runtime tensors as the placeholder
+    RUNTIME, and returns a function of the runtime tensors alone (in schema order, lists flattened);
+    tensors are logical arrays (NCHW axes), their strides are those the representation says. On
+    Vulkan, bind(site) returns dispatches: backends/vulkan/dispatch.py.
     """
 
     name: str
     op: str
-    bind: Callable[[Sequence[Any]], Bound]
+    bind: Callable[..., Any]
     reps: Callable[[Node, Graph], Reps]
     why_not: Callable[[Node, Graph], str | None] = always
     prepacked: tuple[int, ...] = ()

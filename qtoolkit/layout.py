@@ -1,10 +1,11 @@
 """Where a tensor lives and in which order: storages, memory layouts, and sets of both (repsets).
 
 Logical tensors are always NCHW; a representation says how their cells lie in memory. On the CPU
-(BUFFER, WIDTH) is a C-contiguous array and (BUFFER, CHANNELS) is channels-last (NHWC, NLC).
+(BUFFER, WIDTH) is a C-contiguous array and (BUFFER, CHANNELS) is channels-last (NHWC, NLC). On
+Vulkan memory is counted in texels, four cells along the packed axis: see `texel_grid`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -113,6 +114,39 @@ class RepSet:
 
 CONTIGUOUS = TensorRepr(Storage.BUFFER, Layout.WIDTH)
 CHANNELS_LAST = TensorRepr(Storage.BUFFER, Layout.CHANNELS)
+
+TEXEL = 4  # cells in a texel, along the packed axis
+PACKED_AXIS = {Layout.CHANNELS: 1, Layout.HEIGHT: 2, Layout.WIDTH: 3}
+# The axes of NCHW from the innermost one out, as the texels of a buffer follow each other.
+BUFFER_ORDER = {
+    Layout.WIDTH: (3, 2, 1, 0),
+    Layout.HEIGHT: (2, 3, 1, 0),
+    Layout.CHANNELS: (1, 3, 2, 0),
+}
+
+
+def nchw(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """The sizes of up to four axes as N, C, H, W: [N,C,L] has height 1, [M,K] is H and W."""
+    if len(shape) == 3:
+        n, c, w = shape
+        return n, c, 1, w
+    n, c, h, w = (1,) * (4 - len(shape)) + tuple(shape)
+    return n, c, h, w
+
+
+def texel_grid(shape: Sequence[int], layout: Layout) -> tuple[int, int, int, int]:
+    """How many texels a tensor has along N, C, H, W: the packed axis in fours, rounded up."""
+    sizes = list(nchw(shape))
+    axis = PACKED_AXIS[layout]
+    sizes[axis] = -(-sizes[axis] // TEXEL)
+    n, c, h, w = sizes
+    return n, c, h, w
+
+
+def texture_extents(shape: Sequence[int], layout: Layout) -> tuple[int, int, int]:
+    """Width, height and depth of the 3D texture of a tensor; batches are stacked in depth."""
+    n, c, h, w = texel_grid(shape, layout)
+    return w, h, n * c
 
 
 @dataclass(frozen=True, slots=True)

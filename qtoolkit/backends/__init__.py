@@ -4,14 +4,17 @@ from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 
+from qtoolkit.backends.engine import Engine
 from qtoolkit.errors import MissingDependency, UnknownName
+from qtoolkit.graph import Graph
 from qtoolkit.kernel import Kernel
 
 BACKENDS: Mapping[str, str] = {
     "reference": "qtoolkit.backends.reference",
     "numba": "qtoolkit.backends.numba_cpu",
+    "vulkan": "qtoolkit.backends.vulkan",
 }
-COMING = ("vulkan",)
+DeviceChoice = int | str | None
 
 
 def kernels(backend: str) -> Mapping[str, tuple[Kernel, ...]]:
@@ -24,15 +27,37 @@ def kernels(backend: str) -> Mapping[str, tuple[Kernel, ...]]:
     return table
 
 
-def device(backend: str) -> str:
-    """What a backend runs on, in words."""
-    return str(_module(backend).device())
+def device(backend: str, choice: DeviceChoice = None) -> str:
+    """What a backend runs on, in words; choice as in `load`."""
+    return str(_module(backend).device(choice))
+
+
+def texture_limit(backend: str, choice: DeviceChoice = None) -> int | None:
+    """Cells that a 3D texture may have along an axis; None where there are no textures."""
+    limit: int | None = _module(backend).texture_limit(choice)
+    return limit
+
+
+def load(
+    backend: str, graph: Graph, chosen: Mapping[str, Kernel], choice: DeviceChoice = None
+) -> Engine:
+    """Bind every node's kernel; `chosen` gives the kernel of each node that has one.
+
+    choice: a Vulkan device by index or by part of its name; None for the best. Raises UnknownName
+    for a device that is not there, MissingDependency where none can be opened.
+    """
+    engine: Engine = _module(backend).load(graph, chosen, choice)
+    return engine
+
+
+def no_choice(backend: str, choice: DeviceChoice) -> None:
+    """Raise UnknownName if a device was asked of a backend that has only the CPU."""
+    if choice is not None:
+        raise UnknownName(f"device {choice!r}: backend {backend!r} runs on the CPU alone")
 
 
 def _module(backend: str) -> ModuleType:
     names = ", ".join(BACKENDS)
-    if backend in COMING:
-        raise UnknownName(f"backend {backend!r} comes with the next release; choose one of {names}")
     if backend not in BACKENDS:
         raise UnknownName(f"backend {backend!r}; choose one of {names}")
     try:

@@ -3,7 +3,17 @@
 from typing import Any
 
 from qtoolkit.graph import Arg, Const, Graph, Node, Ref
-from qtoolkit.ops import activation, conv, elementwise, linear, move, pool, quant, requantize
+from qtoolkit.ops import (
+    activation,
+    conv,
+    elementwise,
+    embedding,
+    linear,
+    move,
+    pool,
+    quant,
+    requantize,
+)
 from qtoolkit.ops.spec import Example, OpSpec
 from qtoolkit.qparams import QParams
 
@@ -20,6 +30,7 @@ OPS: dict[str, OpSpec] = {
         *pool.SPECS,
         *move.SPECS,
         *activation.SPECS,
+        *embedding.SPECS,
     )
 }
 

@@ -12,8 +12,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from qtoolkit.errors import BadInput, CaptureError, FormatError
-from qtoolkit.execution import Run, match_inputs, value_name
-from qtoolkit.graph import Graph, Ref
+from qtoolkit.execution import Run, match_inputs
+from qtoolkit.graph import Graph, Ref, value_name
 from qtoolkit.kernel import Array
 from qtoolkit.program.chatter import first_line, quiet
 from qtoolkit.program.translate import as_array, import_graph_module, import_program

@@ -1,12 +1,16 @@
 """The Numba backend: compiled loops on the CPU, NumPy where values only move."""
 
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 from llvmlite import binding
 
+from qtoolkit.backends import DeviceChoice, no_choice
+from qtoolkit.backends.engine import Engine, HostEngine
 from qtoolkit.backends.numba_cpu import cells, conv, moving, pool
 from qtoolkit.backends.numba_cpu.bands import threads
+from qtoolkit.graph import Graph
 from qtoolkit.kernel import Kernel
 from qtoolkit.ops import OPS
 
@@ -39,7 +43,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
 }
 
 
-def device() -> str:
+def device(choice: DeviceChoice = None) -> str:
     """The CPU, how many threads the loops may use, and the vector instructions they compile to."""
     return f"{_cpu_name()}, {threads()} threads, auto-vectorized for {vectors()}"
 
@@ -56,3 +60,13 @@ def _cpu_name() -> str:
     lines = info.read_text().splitlines() if info.exists() else []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
+
+
+def texture_limit(choice: DeviceChoice = None) -> None:
+    """There are no textures on the CPU."""
+
+
+def load(graph: Graph, chosen: Mapping[str, Kernel], choice: DeviceChoice = None) -> Engine:
+    """Bind the kernels of a graph."""
+    no_choice("numba", choice)
+    return HostEngine(graph, chosen, device())

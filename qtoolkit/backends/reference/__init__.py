@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from qtoolkit.backends import DeviceChoice, no_choice
+from qtoolkit.backends.engine import Engine, HostEngine
 from qtoolkit.graph import Const, Graph, Node, Ref, leaves
 from qtoolkit.kernel import RUNTIME, Array, Bound, Kernel
 from qtoolkit.layout import CONTIGUOUS, Reps, RepSet
@@ -44,6 +46,16 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = {
 }
 
 
-def device() -> str:
+def device(choice: DeviceChoice = None) -> str:
     """NumPy on the host's CPU."""
     return f"NumPy {np.__version__} on the CPU"
+
+
+def texture_limit(choice: DeviceChoice = None) -> None:
+    """There are no textures on the CPU."""
+
+
+def load(graph: Graph, chosen: Mapping[str, Kernel], choice: DeviceChoice = None) -> Engine:
+    """Bind the kernels of a graph."""
+    no_choice("reference", choice)
+    return HostEngine(graph, chosen, device())

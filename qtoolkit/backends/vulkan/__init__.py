@@ -1,0 +1,75 @@
+"""The Vulkan backend: compute shaders on a GPU or on lavapipe, the rest on the host.
+
+An op that no shader computes has the kernel `host`, its definition run on the CPU between two
+submissions: seen by its name, and by the values that cross over.
+"""
+
+import atexit
+from collections.abc import Mapping
+from functools import cache
+
+from qtoolkit.backends import DeviceChoice, reference
+from qtoolkit.backends.engine import Engine
+from qtoolkit.backends.vulkan import cells, moving, pool, weighted
+from qtoolkit.backends.vulkan.device import Device, DeviceInfo, devices
+from qtoolkit.backends.vulkan.dispatch import Bound, HostCall, Site
+from qtoolkit.backends.vulkan.engine import VulkanEngine
+from qtoolkit.errors import PlacementError
+from qtoolkit.graph import Graph
+from qtoolkit.kernel import Kernel
+from qtoolkit.ops import OPS
+
+__all__ = ["Device", "DeviceInfo", "devices"]
+
+SHADERS: dict[str, tuple[Kernel, ...]] = {
+    **weighted.KERNELS,
+    **cells.KERNELS,
+    **pool.KERNELS,
+    **moving.KERNELS,
+}
+
+
+def bind_host(site: Site) -> Bound:
+    """The op's definition, between two submissions."""
+    return HostCall(reference.bind(OPS[site.node.op], site.args))
+
+
+KERNELS: dict[str, tuple[Kernel, ...]] = {
+    op: (*SHADERS.get(op, ()), Kernel("host", op, bind_host, reference.reps)) for op in OPS
+}
+
+
+@cache
+def opened(choice: DeviceChoice = None) -> Device:
+    """The device of that index or name, opened once and closed as Python ends."""
+    device = Device(choice)
+    atexit.register(device.close)
+    return device
+
+
+def device(choice: DeviceChoice = None) -> str:
+    """The device in words; software is always called so."""
+    return str(opened(choice))
+
+
+def texture_limit(choice: DeviceChoice = None) -> int:
+    """Cells that a 3D texture may have along an axis."""
+    return opened(choice).limits.texture_extent
+
+
+def load(graph: Graph, chosen: Mapping[str, Kernel], choice: DeviceChoice = None) -> Engine:
+    """Bind a placed graph's kernels and record its commands on a device."""
+    return load_on(opened(choice), graph, chosen)
+
+
+def load_on(on: Device, graph: Graph, chosen: Mapping[str, Kernel]) -> VulkanEngine:
+    """The same on a device that is open already."""
+    bound: dict[str, Bound] = {}
+    for node in graph.nodes:
+        if node.name in chosen:
+            if node.reps is None:
+                raise PlacementError(
+                    f"%{node.name} is not placed; compile the graph with backend='vulkan'"
+                )
+            bound[node.name] = chosen[node.name].bind(Site(node, graph))
+    return VulkanEngine(on, graph, bound)
