@@ -107,7 +107,7 @@ class Instance:
         info = parts.struct(
             "DebugUtilsMessengerCreateInfoEXT",
             messageSeverity=0x1000 | 0x100,  # errors and warnings
-            messageType=0x1 | 0x2 | 0x4,
+            messageType=0x1 | 0x2,  # not advice on performance
             pfnUserCallback=self.callback,
         )
         out = parts.new("VkDebugUtilsMessengerEXT*")
