@@ -8,17 +8,20 @@ from functools import partial
 from pathlib import Path
 
 from qtoolkit import backends
-from qtoolkit.errors import UnknownName
+from qtoolkit.backends import DeviceChoice
+from qtoolkit.errors import MissingDependency, UnknownName
 from qtoolkit.graph import Graph
 from qtoolkit.graphfile import load_graph
 from qtoolkit.passes.fuse import fuse
 from qtoolkit.passes.lower import Kernels, lower
-from qtoolkit.passes.place import place
+from qtoolkit.passes.place import MIXED, STORAGES, place
 from qtoolkit.passes.rules import FuseRules, PlaceRules
 from qtoolkit.passes.transitions import transitions
 from qtoolkit.trace import PassTrace, Step, Trace, run_pass
 
 POLICIES = ("greedy",)
+# What to keep to where no device can be asked: nearly every one has as much.
+LIMIT_WITHOUT_DEVICE = 2048
 
 
 class QuantizationWarning(UserWarning):
@@ -33,12 +36,17 @@ class Target:
     kernels: Kernels
     rules: PlaceRules
     fusing: FuseRules
+    storage: str = MIXED
+    texture_limit: int | None = None
 
 
 PIPELINE: tuple[tuple[str, Callable[[Graph, Target], Generator[Step, None, Graph]]], ...] = (
     ("fuse", lambda graph, to: fuse(graph, to.fusing)),
     ("lower", lambda graph, to: lower(graph, to.backend, to.kernels)),
-    ("place", lambda graph, to: place(graph, to.kernels, to.rules)),
+    (
+        "place",
+        lambda graph, to: place(graph, to.kernels, to.rules, to.storage, to.texture_limit),
+    ),
     ("transitions", lambda graph, to: transitions(graph, to.backend, to.kernels, to.rules)),
 )
 
@@ -49,15 +57,25 @@ def compile(
     rules: PlaceRules = PlaceRules(),  # noqa: B008
     policy: str = "greedy",
     fusing: FuseRules = FuseRules(),  # noqa: B008
+    storage: str = MIXED,
+    texture_limit: int | None = None,
+    device: DeviceChoice = None,
 ) -> Trace:
     """Fuse, lower, place and connect a graph for a backend; the result is `.result`.
 
-    Warns (QuantizationWarning) where an int32 sum could wrap around. Raises UnknownName for a
-    backend or policy that is not there.
+    storage: 'mixed' lets kernels choose, 'buffer' and 'texture' keep to one as far as there is such
+    a representation. texture_limit: the largest extent of a 3D texture, in place of that of
+    `device` (a Vulkan device by index or part of its name; without any, 2048 is assumed). Warns
+    (QuantizationWarning) where an int32 sum could wrap around. Raises UnknownName for a backend,
+    policy or storage that is not there.
     """
     if policy not in POLICIES:
         raise UnknownName(f"placement policy {policy!r}; choose one of {', '.join(POLICIES)}")
-    target = Target(backend, backends.kernels(backend), rules, fusing)
+    if storage not in STORAGES:
+        raise UnknownName(f"storage {storage!r}; choose one of {', '.join(STORAGES)}")
+    table = backends.kernels(backend)
+    limit = _texture_limit(backend, texture_limit, device)
+    target = Target(backend, table, rules, fusing, storage, limit)
     traces: list[PassTrace] = []
     for name, run in PIPELINE:
         traces.append(run_pass(name, partial(_for, run, target), graph))
@@ -66,6 +84,14 @@ def compile(
             if step.kind == "warning":
                 warnings.warn(f"%{step.node}: {step.reason}", QuantizationWarning, stacklevel=2)
     return Trace(backend, tuple(traces))
+
+
+def _texture_limit(backend: str, asked: int | None, device: DeviceChoice) -> int | None:
+    try:
+        least = backends.texture_limit(backend, device)
+    except MissingDependency:
+        least = LIMIT_WITHOUT_DEVICE
+    return least if asked is None or least is None else min(asked, least)
 
 
 def _for(

@@ -1,29 +1,67 @@
 """place: narrow every operand's repset to one representation, greedily, causes told."""
 
 from collections.abc import Generator, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from qtoolkit.draft import Draft, Edit
 from qtoolkit.errors import PlacementError
-from qtoolkit.graph import Graph, Node, Ref, leaves
-from qtoolkit.layout import CONTIGUOUS, Reps, RepSet, TensorRepr
+from qtoolkit.graph import DType, Graph, Node, Ref, TensorType, leaves
+from qtoolkit.layout import CONTIGUOUS, Reps, RepSet, Storage, TensorRepr, texture_extents
 from qtoolkit.passes.lower import Kernels, kernel_of
 from qtoolkit.passes.rules import PlaceRules
 from qtoolkit.trace import Step
 
 PLAIN = RepSet([CONTIGUOUS])
+MIXED, BUFFER, TEXTURE = STORAGES = ("mixed", "buffer", "texture")
 
 
 def place(
     graph: Graph,
     kernels: Kernels,
     rules: PlaceRules = PlaceRules(),  # noqa: B008
+    storage: str = MIXED,
+    texture_limit: int | None = None,
 ) -> Generator[Step, None, Graph]:
-    """Decide nodes in order: the kernel's demand, the source's choice, readers, preference."""
-    run = _Place(graph, kernels, rules)
+    """Decide nodes in order: the kernel's demand, the source's choice, readers, preference.
+
+    storage: 'mixed' leaves the choice to the kernels, 'buffer' keeps all in buffers, 'texture' puts
+    every operand into a texture that has a texture representation; what stays in a buffer then is a
+    step of kind 'buffer' with its reason. texture_limit: the largest extent of a 3D texture.
+    """
+    run = _Place(graph, kernels, rules, Bounds(storage, texture_limit))
     for node in graph.nodes:
         yield from run.node(node.name)
     return run.draft.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is ruled out whatever a kernel admits: by the storage asked for, by the device."""
+
+    storage: str = MIXED
+    texture_limit: int | None = None
+
+    def of(self, repset: RepSet, kind: TensorType) -> RepSet:
+        """The representations of a repset that are left; never none of them."""
+        fitting = RepSet(r for r in repset if self._over(r, kind) is None)
+        if not len(fitting):
+            return repset
+        wanted = {BUFFER: Storage.BUFFER, TEXTURE: Storage.TEXTURE_3D}.get(self.storage)
+        left = RepSet(r for r in fitting if wanted is None or r.storage is wanted)
+        return left if len(left) else fitting
+
+    def too_large(self, repset: RepSet, kind: TensorType) -> str | None:
+        """The extents that rule textures out, and the limit they break."""
+        return next((why for r in repset if (why := self._over(r, kind))), None)
+
+    def _over(self, r: TensorRepr, kind: TensorType) -> str | None:
+        if r.storage is not Storage.TEXTURE_3D or self.texture_limit is None:
+            return None
+        extents = texture_extents(kind.sizes, r.layout)
+        if max(extents) <= self.texture_limit:
+            return None
+        w, h, d = extents
+        return f"a texture of {w}×{h}×{d} exceeds the device's limit of {self.texture_limit}"
 
 
 class Slots(tuple[int, ...]):
@@ -41,21 +79,53 @@ class Slots(tuple[int, ...]):
 class _Place:
     """The state of one placement: the draft, and which step decided each result."""
 
-    def __init__(self, graph: Graph, kernels: Kernels, rules: PlaceRules) -> None:
-        self.graph, self.kernels, self.rules = graph, kernels, rules
+    def __init__(self, graph: Graph, kernels: Kernels, rules: PlaceRules, bounds: Bounds) -> None:
+        self.graph, self.kernels, self.rules, self.bounds = graph, kernels, rules, bounds
         self.draft = Draft(graph)
         self.count = 0
         self.decided_by: dict[tuple[str, int], int] = {}
 
     def node(self, name: str) -> Generator[Step, None, None]:
         node = self.graph[name]
-        reps = demanded(node, self.graph, self.kernels)
-        yield self._set(name, reps, "demand", _every(reps), _demand_why(node), None)
+        admitted = demanded(node, self.graph, self.kernels)
+        reps = self._bounded(node, admitted)
+        yield self._set(name, admitted, "demand", _every(admitted), _demand_why(node), None)
+        yield from self._rule_out(node, admitted, reps)
         if self.rules.follow_source:
             yield from self._follow_sources(node)
         if self.rules.ask_readers:
             yield from self._ask_readers(node)
         yield from self._pick(name)
+
+    def _bounded(self, node: Node, admitted: Reps) -> Reps:
+        """The demands within the bounds; tied slots keep what all of them may be."""
+        reps = admitted
+        for slot in _every(admitted):
+            repset = reps.at(slot)
+            assert repset is not None
+            left = self.bounds.of(repset, slot_type(node, slot, self.graph))
+            for other in (o for tie in admitted.ties if slot in tie for o in tie):
+                theirs = admitted.at(other)
+                if theirs is not None:
+                    common = left & self.bounds.of(theirs, slot_type(node, other, self.graph))
+                    left = common if len(common) else left
+            reps = reps.replaced(slot, left)
+        return reps
+
+    def _rule_out(self, node: Node, admitted: Reps, reps: Reps) -> Generator[Step, None, None]:
+        """Steps for what the bounds took away, and for what stays in buffers against the wish."""
+        for slot in _every(admitted):
+            had, left = admitted.at(slot), reps.at(slot)
+            assert had is not None and left is not None
+            over = self.bounds.too_large(had, slot_type(node, slot, self.graph))
+            if left != had:
+                why = ("{0}: {1}, as {2}", left, over or f"storage={self.bounds.storage!r} asks")
+                now = self._reps(node.name).replaced(slot, left)
+                yield self._set(node.name, now, "bound", (slot,), why, None)
+            if self.bounds.storage == TEXTURE and not _has_texture(left):
+                told = over or _in_buffer_why(node, slot, self.graph)
+                why = ("{0}: stays in a buffer, because {1}", told)
+                yield self._set(node.name, self._reps(node.name), "buffer", (slot,), why, None)
 
     def _follow_sources(self, node: Node) -> Generator[Step, None, None]:
         for slot, ref in operands(node):
@@ -74,7 +144,8 @@ class _Place:
                 mine = self._reps(node.name).at(-1 - index)
                 if mine is None or mine.decided:
                     break
-                theirs = demanded(reader, self.graph, self.kernels).at(slot)
+                wants = demanded(reader, self.graph, self.kernels)
+                theirs = self._bounded(reader, wants).at(slot)
                 common = mine if theirs is None else mine & theirs
                 if 0 < len(common) < len(mine):
                     why = ("{0}: {1}, as %{2} reads it", common, reader.name)
@@ -169,6 +240,27 @@ def readers(graph: Graph, ref: Ref) -> Iterator[tuple[Node, int]]:
         for slot, read in operands(graph[name]):
             if read == ref:
                 yield graph[name], slot
+
+
+def slot_type(node: Node, slot: int, graph: Graph) -> TensorType:
+    """The type of an operand or result; of a list, that of its largest member."""
+    if slot < 0:
+        return node.types[-1 - slot]
+    kinds = [graph.type_of(leaf) for leaf in leaves(node.args[slot])]
+    return max((t for t in kinds if t is not None), key=lambda t: t.numel)
+
+
+def _has_texture(repset: RepSet) -> bool:
+    return any(r.storage is Storage.TEXTURE_3D for r in repset)
+
+
+def _in_buffer_why(node: Node, slot: int, graph: Graph) -> str:
+    kind = slot_type(node, slot, graph)
+    if node.op == "input":
+        return "an input arrives contiguous"
+    if not kind.dtype.floating and kind.dtype not in (DType.INT8, DType.UINT8):
+        return f"{kind.dtype} has no texture representation"
+    return f"kernel {node.kernel} takes it from buffers only" if node.kernel else "it has no kernel"
 
 
 def _every(reps: Reps) -> tuple[int, ...]:
