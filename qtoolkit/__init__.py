@@ -22,6 +22,7 @@ FACE: dict[str, tuple[str, str | None]] = {
     "QtoolkitError": ("qtoolkit.errors", "QtoolkitError"),
     "Run": ("qtoolkit.execution", "Run"),
     "Trace": ("qtoolkit.trace", "Trace"),
+    "available": ("qtoolkit.backends", "available"),
     "capture": ("qtoolkit.program", "capture"),
     "compare": ("qtoolkit.comparison", "compare"),
     "compile": ("qtoolkit.pipeline", "compile"),
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from qtoolkit import draw as draw
     from qtoolkit import models as models
     from qtoolkit import ops as ops
+    from qtoolkit.backends import available as available
     from qtoolkit.comparison import Comparison as Comparison
     from qtoolkit.comparison import compare as compare
     from qtoolkit.errors import QtoolkitError as QtoolkitError

@@ -23,6 +23,7 @@ from qtoolkit.errors import BadInput, GateFailed, MissingDependency, QtoolkitErr
 # Click's ClickException, or that of typer's own copy of Click: typer exports only its children.
 UsageError: Any = typer.BadParameter.__mro__[2]
 WEIGHTS = ("per-channel", "per-tensor")
+STORAGES = ("mixed", "buffer", "texture")
 INTERRUPTED = 130
 SECONDS_TO_END = 3
 
@@ -107,8 +108,19 @@ def explore(
         str, typer.Option(help="Granularity of the weights: per-channel or per-tensor.")
     ] = "per-channel",
     backends: Annotated[
-        str, typer.Option(help="Backends to run, separated by commas; reference always runs.")
-    ] = "reference,numba",
+        str | None,
+        typer.Option(
+            help="Backends to run, separated by commas; reference always runs  "
+            "[default: all that can run here]"
+        ),
+    ] = None,
+    storage: Annotated[
+        str, typer.Option(help="Where vulkan keeps tensors: mixed, buffer or texture.")
+    ] = "mixed",
+    device: Annotated[
+        str | None,
+        typer.Option(help="The Vulkan device, by index or part of its name  [default: the best]"),
+    ] = None,
     notebooks: Annotated[
         str, typer.Option(help="Notebooks to run and keep: tour, all or none.")
     ] = "tour",
@@ -132,7 +144,9 @@ def explore(
     """Quantize a model, run it on every backend, compare node by node, and write a report."""
     if weights not in WEIGHTS:
         raise UnknownName(f"--weights {weights!r}; choose {' or '.join(WEIGHTS)}")
-    names = _backends(backends)
+    if storage not in STORAGES:
+        raise UnknownName(f"--storage {storage!r}; choose {', '.join(STORAGES)}")
+    names = None if backends is None else _backends(backends)
     folder = _folder(out or Path(f"explore-{_slug(model)}"))
     typer.echo(f"qtoolkit {__version__} explores {model}")
     with _stage("load model"):
@@ -141,16 +155,24 @@ def explore(
         asked = report.chosen(notebooks)
         report.require(asked)
         chosen = models.load(model, inputs=inputs, preprocess=preprocess)
-    found = exploration.explore(chosen, weights, names, progress=_told)
+    found = exploration.explore(
+        chosen, weights, names, progress=_told, storage=storage, device=device
+    )
+    for backend, why in found.unavailable.items():
+        typer.echo(f"qtoolkit: going on without {backend}: {' '.join(why.split())}", err=True)
     with _stage("report"):
         written = report.write_report(found, folder)
-    given = {"model": model, "weights": weights, "backends": list(names)}
-    given |= {k: v for k, v in (("inputs", inputs), ("preprocess", preprocess)) if v}
+    given = {"model": model, "weights": weights, "backends": list(found.backends)}
+    optional = {"inputs": inputs, "preprocess": preprocess, "device": device}
+    given |= {k: v for k, v in optional.items() if v} | {"storage": storage}
     ran = report.run_notebooks(asked, folder, given, progress=_told)
     typer.echo(f"\n{report.table(found)}\n")
     for path in (written.html, *(each.path for each in ran)):
         typer.echo(f"wrote {path}")
-    reasons = (*report.failures(found), *(each.failure for each in ran if each.failure))
+    wanted = (*(names or ()), *(["vulkan"] if device is not None else []))
+    lacking = (f"{b} was asked for: {found.unavailable[b]}" for b in dict.fromkeys(wanted)
+               if b in found.unavailable)  # fmt: skip
+    reasons = (*report.failures(found), *lacking, *(e.failure for e in ran if e.failure))
     if reasons:
         raise GateFailed("; ".join(reasons))
 

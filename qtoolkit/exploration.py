@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from qtoolkit import backends as table
+from qtoolkit.backends import DEVICES, DeviceChoice
 from qtoolkit.comparison import Comparison, Missing, Row, compare, logits, top1
 from qtoolkit.errors import UnknownName, UnsupportedOp
 from qtoolkit.execution import Executable, Run
@@ -16,6 +18,7 @@ from qtoolkit.graph import Graph
 from qtoolkit.metrics import measure, ratio_db
 from qtoolkit.models import Model
 from qtoolkit.passes.fuse import LeftFloat, left_float
+from qtoolkit.passes.place import MIXED
 from qtoolkit.passes.qdq import QUANTIZE
 from qtoolkit.passes.transitions import transition_bytes
 from qtoolkit.pipeline import compile
@@ -65,7 +68,10 @@ class NodeSummary:
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """Everything one `explore` found. `refused` says why nothing ran, where that is so."""
+    """Everything one `explore` found.
+
+    `refused` says why nothing ran, where that is so; `unavailable` why a backend was left out.
+    """
 
     name: str
     weights: str
@@ -87,6 +93,9 @@ class Exploration:
     devices: Mapping[str, str]
     seconds: Mapping[str, float]
     refused: str | None = None
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    storage: str = MIXED
+    device: DeviceChoice = None
 
     @property
     def other(self) -> str | None:
@@ -101,6 +110,12 @@ class Exploration:
     def compiled(self) -> Graph:
         """The graph of the last backend named, whose placement is shown."""
         return self.traces[self.backends[-1]].result
+
+    @property
+    def in_buffers(self) -> tuple[Step, ...]:
+        """What storage='texture' left in buffers, each with its reason."""
+        steps = self.traces[self.backends[-1]]["place"].steps
+        return tuple(step for step in steps if step.kind == "buffer")
 
 
 def other_than(weights: str) -> str | None:
@@ -169,8 +184,11 @@ class Tally:
 class _Job:
     """The running part: executables, and what the evaluation inputs have told so far."""
 
-    def __init__(self, weights: str, program: Any, traces: Mapping[str, Trace]) -> None:
+    def __init__(
+        self, weights: str, program: Any, traces: Mapping[str, Trace], device: DeviceChoice
+    ) -> None:
         self.weights, self.program, self.traces = weights, program, traces
+        self.device = device
         self.other = other_than(weights)
         self.last = list(traces)[-1]
         self.executables: dict[str, Executable] = {}
@@ -186,11 +204,19 @@ class _Job:
         Raises UnsupportedOp listing what some backend lacks.
         """
         for backend, trace in self.traces.items():
-            self.executables[backend] = bind(trace.result)
+            self.executables[backend] = self._bound(trace)
         if self.other is not None and beside is not None:
-            self.executables[self.other] = bind(beside.result)
+            self.executables[self.other] = self._bound(beside)
         for backend in self.traces.keys() - {"reference"}:
             self.executables[backend](example)
+
+    def _bound(self, trace: Trace) -> Executable:
+        return bind(trace.result, device=self.device if trace.backend in DEVICES else None)
+
+    def close(self) -> None:
+        """Free what devices hold."""
+        for executable in self.executables.values():
+            executable.close()
 
     def run(self, name: str, x: Any) -> None:
         """Run one evaluation input everywhere and add what it tells."""
@@ -267,15 +293,19 @@ def output_sqnr(truth: Run, run: Run) -> float | None:
 def explore(
     model: Model,
     weights: str = "per-channel",
-    backends: Sequence[str] = ("reference", "numba"),
+    backends: Sequence[str] | None = None,
     progress: Progress = lambda stage, seconds: None,
+    storage: str = MIXED,
+    device: DeviceChoice = None,
 ) -> Exploration:
     """Quantize a model both ways, run it everywhere, and compare node by node.
 
     weights is the granularity looked at closely; the other one runs on the last backend beside it.
-    A program that is quantized already is taken as it is, as "imported". progress(stage, seconds)
-    is called as each stage ends. Raises what its stages raise, except that an op no backend can
-    run is told in `refused` and everything else is still shown.
+    backends: all that can run here unless given; one that cannot is told in `unavailable`, and the
+    others run. storage ('mixed', 'buffer' or 'texture') and device (by index or part of its name)
+    are for vulkan. A program that is quantized already is taken as it is, as "imported".
+    progress(stage, seconds) is called as each stage ends. Raises what its stages raise, except that
+    an op no backend can run is told in `refused` and everything else is still shown.
     """
     if weights not in GRANULARITIES:
         raise UnknownName(f"weights {weights!r}; choose one of {', '.join(GRANULARITIES)}")
@@ -288,7 +318,11 @@ def explore(
             model, module=module, example=example, calibration=calibration,
             evaluation=evaluation, held_out=held_out,
         )  # fmt: skip
-    backends = tuple(dict.fromkeys(("reference", *backends)))
+    asked = tuple(dict.fromkeys(("reference", *(table.BACKENDS if backends is None else backends))))
+    choices = {b: device if b in DEVICES else None for b in asked}
+    told = {b: table.unavailable(b, choices[b]) for b in asked if b in DEVICES}
+    unavailable = {b: why for b, why in told.items() if why is not None}
+    backends = tuple(b for b in asked if b not in unavailable)
     with clock.stage("capture"):
         program = export(model.module, model.example)
         float_graph = import_program(program)
@@ -297,9 +331,15 @@ def explore(
         weights = IMPORTED
     other = other_than(weights)
     with clock.stage("compile"):
-        traces = {b: compile(quantized[weights], backend=b) for b in backends}
-        beside = None if other is None else compile(quantized[other], backend=backends[-1])
-    job = _Job(weights, program, traces)
+
+        def compiled(graph: Graph, backend: str) -> Trace:
+            if backend not in DEVICES:
+                return compile(graph, backend=backend)
+            return compile(graph, backend=backend, storage=storage, device=device)
+
+        traces = {b: compiled(quantized[weights], b) for b in backends}
+        beside = None if other is None else compiled(quantized[other], backends[-1])
+    job = _Job(weights, program, traces, device)
     refused, accuracy = None, None
     try:
         with clock.stage("load kernels"):
@@ -312,6 +352,8 @@ def explore(
                 accuracy = job.accuracy(model)
     except UnsupportedOp as why:
         refused = str(why)
+    finally:
+        job.close()
     fused = traces[backends[0]]["fuse"]
     return Exploration(
         name=model.name,
@@ -334,6 +376,9 @@ def explore(
         devices={b: e.device for b, e in job.executables.items() if b in traces},
         seconds=clock.seconds,
         refused=refused,
+        unavailable=unavailable,
+        storage=storage,
+        device=device,
     )
 
 

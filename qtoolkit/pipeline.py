@@ -14,7 +14,7 @@ from qtoolkit.graph import Graph
 from qtoolkit.graphfile import load_graph
 from qtoolkit.passes.fuse import fuse
 from qtoolkit.passes.lower import Kernels, lower
-from qtoolkit.passes.place import MIXED, STORAGES, place
+from qtoolkit.passes.place import MIXED, STORAGES, TEXTURE, place
 from qtoolkit.passes.rules import FuseRules, PlaceRules
 from qtoolkit.passes.transitions import transitions
 from qtoolkit.trace import PassTrace, Step, Trace, run_pass
@@ -74,6 +74,8 @@ def compile(
     if storage not in STORAGES:
         raise UnknownName(f"storage {storage!r}; choose one of {', '.join(STORAGES)}")
     table = backends.kernels(backend)
+    if storage == TEXTURE and backend not in backends.DEVICES:
+        raise UnknownName(f"storage 'texture': backend {backend!r} has buffers only; use vulkan")
     limit = _texture_limit(backend, texture_limit, device)
     target = Target(backend, table, rules, fusing, storage, limit)
     traces: list[PassTrace] = []

@@ -1,4 +1,7 @@
-"""Every op × backend × kernel × example × memory order: equal to the reference, to the bit."""
+"""Every op × CPU backend × kernel × example × memory order: equal to the reference, to the bit.
+
+Vulkan's, over storages and layouts, is test_vulkan_conformance.py.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,7 +10,7 @@ import numpy as np
 import pytest
 
 from qtoolkit import backends
-from qtoolkit.backends import BACKENDS
+from qtoolkit.backends import BACKENDS, DEVICES
 from qtoolkit.graph import Arg, Const, Graph, Node, Ref, leaves
 from qtoolkit.kernel import RUNTIME, Kernel
 from qtoolkit.layout import CHANNELS_LAST, CONTIGUOUS, Reps, RepSet, TensorRepr
@@ -17,6 +20,7 @@ from qtoolkit.ops.examples import one_node, types_of
 Array = np.ndarray[Any, Any]
 Pick = Callable[[RepSet], TensorRepr]
 
+ON_CPU = tuple(b for b in BACKENDS if b not in DEVICES)
 EXEMPLIFIED = tuple(name for name, spec in OPS.items() if any(True for _ in spec.examples()))
 CODE_OPS = ("quantize", "dequantize", "requantize")
 OURS = tuple(n for n in EXEMPLIFIED if n.startswith("q8_") or n in CODE_OPS)
@@ -115,7 +119,7 @@ def check(kernel: Kernel, spec: OpSpec, example: Example, pick: Pick) -> None:
 
 
 @pytest.mark.parametrize("op", EXEMPLIFIED)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 def test_every_kernel_equals_the_reference_on_every_example(backend: str, op: str) -> None:
     for example in OPS[op].examples():
         graph, _ = one_node(OPS[op], example)

@@ -5,7 +5,7 @@ from importlib import import_module
 from types import ModuleType
 
 from qtoolkit.backends.engine import Engine
-from qtoolkit.errors import MissingDependency, UnknownName
+from qtoolkit.errors import MissingDependency, UnknownName, VulkanError
 from qtoolkit.graph import Graph
 from qtoolkit.kernel import Kernel
 
@@ -14,6 +14,7 @@ BACKENDS: Mapping[str, str] = {
     "numba": "qtoolkit.backends.numba_cpu",
     "vulkan": "qtoolkit.backends.vulkan",
 }
+DEVICES = ("vulkan",)  # those that run on a device of one's choice
 DeviceChoice = int | str | None
 
 
@@ -30,6 +31,22 @@ def kernels(backend: str) -> Mapping[str, tuple[Kernel, ...]]:
 def device(backend: str, choice: DeviceChoice = None) -> str:
     """What a backend runs on, in words; choice as in `load`."""
     return str(_module(backend).device(choice))
+
+
+def unavailable(backend: str, choice: DeviceChoice = None) -> str | None:
+    """Why a backend cannot run here, or None: no package, no driver, no such device."""
+    try:
+        device(backend, choice)
+    except (MissingDependency, UnknownName, VulkanError) as why:
+        return str(why)
+    return None
+
+
+def available(choice: DeviceChoice = None) -> tuple[str, ...]:
+    """The backends that can run here, reference first; vulkan if it has a device."""
+    return tuple(
+        name for name in BACKENDS if unavailable(name, choice if name in DEVICES else None) is None
+    )
 
 
 def texture_limit(backend: str, choice: DeviceChoice = None) -> int | None:

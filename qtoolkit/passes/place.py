@@ -119,7 +119,8 @@ class _Place:
             assert had is not None and left is not None
             over = self.bounds.too_large(had, slot_type(node, slot, self.graph))
             if left != had:
-                why = ("{0}: {1}, as {2}", left, over or f"storage={self.bounds.storage!r} asks")
+                asked = over or f"storage={self.bounds.storage!r} asks"
+                why: tuple[object, ...] = ("{0}: {1}, as {2}", left, asked)
                 now = self._reps(node.name).replaced(slot, left)
                 yield self._set(node.name, now, "bound", (slot,), why, None)
             if self.bounds.storage == TEXTURE and not _has_texture(left):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from qtoolkit.backends import DEVICES, DeviceChoice
 from qtoolkit.comparison import compare
 from qtoolkit.errors import UnknownName
 from qtoolkit.execution import execute
@@ -58,7 +59,7 @@ def _runs(e: Exploration) -> "dict[str, Axes]":
     drawn = {
         "input": draw.photo(x, shown, e.model.labels, name),
         # The run that was kept is the first: it also loaded or compiled kernels.
-        "time": draw.timing(execute(e.compiled, x)),
+        "time": draw.timing(execute(e.compiled, x, device=_device(e))),
     }
     if any(n.sqnr == "finite" for n in (*e.nodes, *e.other_nodes)):
         drawn["sqnr"] = draw.sqnr(
@@ -75,6 +76,10 @@ def _runs(e: Exploration) -> "dict[str, Axes]":
     except UnknownName:  # no conv or linear was compared
         return drawn
     return drawn
+
+
+def _device(e: Exploration) -> DeviceChoice:
+    return e.device if e.backends[-1] in DEVICES else None
 
 
 def _picture(ax: "Axes") -> Picture:

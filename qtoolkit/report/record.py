@@ -43,6 +43,9 @@ def to_json(exploration: Exploration) -> dict[str, Any]:
         },
         "accuracy": None if e.accuracy is None else dict(e.accuracy),
         "refused": e.refused,
+        "unavailable": dict(e.unavailable),
+        "storage": e.storage,
+        "in_buffers": [{"node": s.node, "why": s.reason} for s in e.in_buffers],
         "notes": [{"kind": s.kind, "node": s.node, "why": s.reason} for s in e.notes],
     }
 

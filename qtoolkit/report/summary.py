@@ -1,10 +1,12 @@
 """An exploration in a few words: verdicts, failed gates, and the table of the terminal."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qtoolkit.exploration import Exploration, ImageResult, mean_sqnr_db
 from qtoolkit.models import RANDOM
+from qtoolkit.passes.place import MIXED
 from qtoolkit.report.record import granularities
 
 ROWS = 12
@@ -27,10 +29,12 @@ def verdicts(e: Exploration) -> tuple[Verdict, ...]:
         return refused, _left_float(e), _transitions(e), _data(e)
     return (
         *(_equality(e, b) for b in e.backends if b != "reference"),
+        *(Verdict(b, "left out", why) for b, why in e.unavailable.items()),
         _sqnr(e),
         _accuracy(e),
         _left_float(e),
         _transitions(e),
+        *_storages(e),
         _data(e),
     )
 
@@ -125,6 +129,16 @@ def _left_float(e: Exploration) -> Verdict:
 def _transitions(e: Exploration) -> Verdict:
     count, total = e.transitions
     return Verdict("transitions", str(count) if count else "none", size(total) if count else "")
+
+
+def _storages(e: Exploration) -> tuple[Verdict, ...]:
+    """How many values lie where, for a backend that has textures."""
+    found = Counter(n.storage for n in e.nodes if n.storage)
+    if set(found) <= {"buffer"} and e.storage == MIXED:
+        return ()
+    told = ", ".join(plural(count, name.replace("_3d", "")) for name, count in found.most_common())
+    kept = plural(len(e.in_buffers), "operand") + " kept in buffers" if e.in_buffers else ""
+    return (Verdict("storage", f"{e.storage}: {told}", kept),)
 
 
 def _data(e: Exploration) -> Verdict:

@@ -5,9 +5,14 @@ is made by a Parts, which holds all of them until the calls that read them have 
 """
 
 import re
-from typing import Any
+import weakref
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from qtoolkit.errors import MissingDependency, VulkanError
+
+if TYPE_CHECKING:
+    from qtoolkit.backends.vulkan.device import Device
 
 REMEDY = "sudo apt-get install libvulkan1 mesa-vulkan-drivers"
 
@@ -28,6 +33,16 @@ def package() -> Any:
     return vulkan
 
 
+@cache
+def structure_type(name: str) -> int | None:
+    """The VkStructureType of a struct by its name without 'Vk'; None for one that has no sType."""
+    vk = package()
+    if "sType" not in dict(vk.ffi.typeof(f"Vk{name}").fields):
+        return None
+    words = re.sub(r"(?<=[a-z])(?=[A-Z0-9])", "_", name).upper()
+    return int(getattr(vk, f"VK_STRUCTURE_TYPE_{words}"))
+
+
 class Parts:
     """The structs of one call or of several; each lives as long as this object."""
 
@@ -45,9 +60,9 @@ class Parts:
     def struct(self, name: str, **fields: Any) -> Any:
         """A struct by its name without 'Vk', its sType set; fields are as C has them."""
         made = self.new(f"Vk{name}*")
-        kind = "VK_STRUCTURE_TYPE_" + re.sub(r"(?<=[a-z])(?=[A-Z0-9])", "_", name).upper()
-        if getattr(self.vk, kind, None) is not None:
-            made.sType = getattr(self.vk, kind)
+        kind = structure_type(name)
+        if kind is not None:
+            made.sType = kind
         for field, value in fields.items():
             setattr(made, field, value)
         return made
@@ -93,10 +108,51 @@ class Parts:
         """All that a vkEnumerate or vkGet function with a count lists."""
         count = self.new("uint32_t*", 0)
         call = getattr(self.lib, function)
-        for values in (self.ffi.NULL, None):
-            if values is None:
-                values = self.new(f"{kind}[]", max(count[0], 1))
-            result = call(*before, count, values)
-            if result is not None:
-                self.check(result, function)
+        self.check(call(*before, count, self.ffi.NULL) or 0, function)
+        values = self.new(f"{kind}[]", max(count[0], 1))
+        self.check(call(*before, count, values) or 0, function)
         return [values[i] for i in range(count[0])]
+
+
+class Handles:
+    """What one owner made from a device: freed once, newest first, by whoever comes first.
+
+    That is `close`, the device as it closes, or the garbage collector once `owner` is gone. What
+    was made before a failure is freed too.
+    """
+
+    def __init__(self, device: "Device", owner: object = None) -> None:
+        self.device = device
+        self.made: list[tuple[str, Any]] = []
+        device.holders.add(self)
+        if owner is not None:
+            weakref.finalize(owner, self._abandon).atexit = False
+
+    def keep(self, destroy: str, handle: Any, outlives: bool = False) -> Any:
+        """The handle, to be freed by vkDestroy... or vkFree...; outlives: after all there is."""
+        self.made.insert(0 if outlives else len(self.made), (destroy, handle))
+        return handle
+
+    def check_open(self) -> None:
+        """Raise VulkanError if this is closed: what it held may not be touched any more."""
+        if self not in self.device.holders:
+            raise VulkanError("this executable or its device is closed; load the graph again")
+
+    def close(self) -> None:
+        """Free all of it; a second call does nothing."""
+        device = self.device
+        with device.lock:
+            while self.made:
+                destroy, handle = self.made.pop()
+                getattr(device.lib, destroy)(device.handle, handle, device.ffi.NULL)
+            device.holders.discard(self)
+
+    def _abandon(self) -> None:
+        """Close without waiting: the collector may run in any thread, amid anything."""
+        if not self.device.lock.acquire(blocking=False):
+            self.device.abandoned.append(self)
+            return
+        try:
+            self.close()
+        finally:
+            self.device.lock.release()

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
+from weakref import WeakSet
 
-from qtoolkit.backends.vulkan.binding import REMEDY, Parts, package
+from qtoolkit.backends.vulkan.binding import REMEDY, Handles, Parts, package
 from qtoolkit.backends.vulkan.pipelines import Pipelines
 from qtoolkit.errors import MissingDependency, UnknownName, VulkanError
 
 KINDS = ("other", "integrated GPU", "discrete GPU", "virtual GPU", "CPU")
 CPU = 4
+PREFERRED = ("discrete GPU", "integrated GPU", "virtual GPU", "other", "CPU")
 VALIDATION = "VK_LAYER_KHRONOS_validation"
-API = (1 << 22) | (3 << 12)  # Vulkan 1.3; a device of 1.2 will do
+API = (1, 3)  # of Vulkan: our compiler writes SPIR-V 1.6, which came with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class DeviceInfo:
     kind: str
     cpu: bool
     driver: str
+    api: tuple[int, int] = API
 
     def __str__(self) -> str:
         told = "software on the CPU" if self.cpu else self.kind
@@ -40,6 +43,7 @@ class Limits:
     uniform_alignment: int
     granularity: int
     timestamp_period: float  # nanoseconds
+    timestamp_bits: int  # that a timestamp counts in before it starts from 0 again
 
 
 def devices() -> tuple[DeviceInfo, ...]:
@@ -62,7 +66,7 @@ class Instance:
         self.messages: list[str] = []
         self.callback: Any = None
         parts = Parts()
-        app = parts.struct("ApplicationInfo", apiVersion=API)
+        app = parts.struct("ApplicationInfo", apiVersion=API[0] << 22 | API[1] << 12)
         info = parts.struct("InstanceCreateInfo", pApplicationInfo=app)
         if validation:
             self._ask_for_validation(parts, info)
@@ -135,7 +139,8 @@ class Instance:
         text, p = self.vk.ffi.string, found.properties
         told = f"{text(driver.driverName).decode()} {text(driver.driverInfo).decode()}".strip()
         kind = KINDS[p.deviceType] if p.deviceType < len(KINDS) else KINDS[0]
-        return DeviceInfo(index, text(p.deviceName).decode(), kind, p.deviceType == CPU, told)
+        api = p.apiVersion >> 22 & 0x7F, p.apiVersion >> 12 & 0x3FF
+        return DeviceInfo(index, text(p.deviceName).decode(), kind, p.deviceType == CPU, told, api)
 
     def close(self) -> None:
         """Free everything; a second call does nothing."""
@@ -151,17 +156,17 @@ class Instance:
 def chosen(found: Sequence[tuple[DeviceInfo, Any]], choice: int | str | None) -> int:
     """The position of the device asked for: by index, by part of its name, or the best.
 
-    Without a choice a GPU comes before software. Raises UnknownName, listing what there is.
+    Digits that are no index are looked for in names. Without a choice a GPU comes before software.
+    Raises UnknownName, listing what there is.
     """
     listed = "; ".join(f"{info.index}: {info.name}" for info, _ in found)
     if choice is None:
-        return next((i for i, (info, _) in enumerate(found) if not info.cpu), 0)
-    if isinstance(choice, int) or choice.isdigit():
-        if 0 <= int(choice) < len(found):
-            return int(choice)
-        raise UnknownName(f"Vulkan device {choice}; there are {listed}")
-    named = [i for i, (info, _) in enumerate(found) if choice.lower() in info.name.lower()]
-    if not named:
+        return min(range(len(found)), key=lambda i: PREFERRED.index(found[i][0].kind))
+    if (isinstance(choice, int) or choice.isdecimal()) and 0 <= int(choice) < len(found):
+        return int(choice)
+    part = str(choice).strip().lower()
+    named = [i for i, (info, _) in enumerate(found) if part in info.name.lower()]
+    if isinstance(choice, int) or not part or not named:
         raise UnknownName(f"Vulkan device {choice!r}; there are {listed}")
     return named[0]
 
@@ -171,7 +176,8 @@ class Device:
 
     choice: an index, a part of the name, or None for the best. validation: keep the messages of
     the validation layer, synchronization checks included, in `messages`. dot: False keeps to
-    shaders without the integer dot product.
+    shaders without the integer dot product. What is made from it, engines among them, is freed
+    before it, and it is itself if it is left to the garbage collector.
     """
 
     def __init__(
@@ -179,16 +185,25 @@ class Device:
     ) -> None:
         self.lock = RLock()
         self.open = False
+        self.children: WeakSet[Any] = WeakSet()
+        self.holders: set[Handles] = set()
+        self.abandoned: list[Handles] = []
         self.instance = Instance(validation)
         try:
             found = self.instance.physical()
             self.info, self.physical = found[chosen(found, choice)]
+            if self.info.api < API:
+                offered, needed = (".".join(map(str, api)) for api in (self.info.api, API))
+                raise VulkanError(
+                    f"{self.info.name} offers Vulkan {offered}, the shaders need {needed}: install "
+                    "a newer driver, or choose another device"
+                )
             self.vk, self.ffi, self.lib = (
                 self.instance.vk, self.instance.vk.ffi, self.instance.vk.lib,
             )  # fmt: skip
-            self.limits, self.memory_types = self._limits()
             self.dot = dot and self._has_dot()
-            self.family = self._compute_family()
+            self.family, timestamp_bits = self._compute_family()
+            self.limits, self.memory_types = self._limits(timestamp_bits)
             self.handle = self._create()
         except BaseException:
             self.instance.close()
@@ -198,7 +213,6 @@ class Device:
         queue = parts.new("VkQueue*")
         self.lib.vkGetDeviceQueue(self.handle, self.family, 0, queue)
         self.queue = queue[0]
-        self.children: set[Any] = set()
         self.pipelines = Pipelines(self)
 
     @property
@@ -220,18 +234,34 @@ class Device:
         with self.lock:
             if self.open:
                 self.lib.vkDeviceWaitIdle(self.handle)
+                self.open = False
                 for child in tuple(self.children):
                     child.close()
-                self.open = False
-                self.pipelines.close()
+                for handles in tuple(self.holders):
+                    handles.close()
                 self.lib.vkDestroyDevice(self.handle, self.ffi.NULL)
                 self.instance.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "open", False):
+            self.close()
+
+    def sweep(self) -> None:
+        """Free what was left to the garbage collector while the device was busy.
+
+        Raises VulkanError if the device is closed: nothing can be made from it any more.
+        """
+        with self.lock:
+            if not self.open:
+                raise VulkanError(f"{self.info.name} is closed; open a Device again")
+            while self.abandoned:
+                self.abandoned.pop().close()
 
     def wait(self) -> None:
         """Wait until the device has nothing left to do."""
         Parts().check(self.lib.vkDeviceWaitIdle(self.handle), "vkDeviceWaitIdle")
 
-    def _limits(self) -> tuple[Limits, tuple[int, ...]]:
+    def _limits(self, timestamp_bits: int) -> tuple[Limits, tuple[int, ...]]:
         parts = Parts()
         found = parts.struct("PhysicalDeviceProperties2")
         self.lib.vkGetPhysicalDeviceProperties2(self.physical, found)
@@ -246,38 +276,27 @@ class Device:
             limit.minUniformBufferOffsetAlignment,
             limit.bufferImageGranularity,
             limit.timestampPeriod,
+            timestamp_bits,
         ), flags
 
     def _has_dot(self) -> bool:
-        """The integer dot product is there, and is not emulated for packed signed bytes."""
+        """The integer dot product is there, be it emulated."""
         parts = Parts()
-        props = parts.struct("PhysicalDeviceProperties2")
-        self.lib.vkGetPhysicalDeviceProperties2(self.physical, props)
-        if props.properties.apiVersion < (1 << 22) | (3 << 12) and not self._extension_there():
-            return False
         dot = parts.struct("PhysicalDeviceShaderIntegerDotProductFeatures")
         self.lib.vkGetPhysicalDeviceFeatures2(
             self.physical, parts.struct("PhysicalDeviceFeatures2", pNext=dot)
         )
         return bool(dot.shaderIntegerDotProduct)
 
-    def _extension_there(self) -> bool:
-        parts = Parts()
-        found = parts.listed(
-            "VkExtensionProperties", "vkEnumerateDeviceExtensionProperties", self.physical,
-            self.ffi.NULL,
-        )  # fmt: skip
-        names = {self.ffi.string(e.extensionName).decode() for e in found}
-        return "VK_KHR_shader_integer_dot_product" in names
-
-    def _compute_family(self) -> int:
+    def _compute_family(self) -> tuple[int, int]:
+        """A queue family that computes, and how many bits its timestamps have."""
         parts = Parts()
         found = parts.listed(
             "VkQueueFamilyProperties", "vkGetPhysicalDeviceQueueFamilyProperties", self.physical
         )
         for i, family in enumerate(found):
             if family.queueFlags & self.vk.VK_QUEUE_COMPUTE_BIT and family.timestampValidBits:
-                return i
+                return i, family.timestampValidBits
         raise VulkanError(f"{self.info.name} has no queue that computes and keeps time")
 
     def _create(self) -> Any:
@@ -293,7 +312,4 @@ class Device:
             info.pNext = parts.struct(
                 "PhysicalDeviceShaderIntegerDotProductFeatures", shaderIntegerDotProduct=1
             )
-            if self._extension_there():
-                info.enabledExtensionCount = 1
-                info.ppEnabledExtensionNames = parts.texts(["VK_KHR_shader_integer_dot_product"])
         return parts.made("vkCreateDevice", self.physical, info=info)

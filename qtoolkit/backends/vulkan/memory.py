@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qtoolkit.backends.vulkan.binding import Parts
+from qtoolkit.backends.vulkan.binding import Handles, Parts
 from qtoolkit.backends.vulkan.device import Device
 from qtoolkit.errors import VulkanError
 
@@ -15,11 +15,18 @@ BLOCK = 16 << 20  # bytes: an allocation costs 150 us, so there are few
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """A range of memory; `mapped` is its bytes where the host can reach them."""
+    """A range of memory of an arena; `bytes` where the host can reach them."""
 
     handle: Any
     size: int
-    mapped: NDArray[np.uint8] | None = None
+    owner: Handles
+    bytes: NDArray[np.uint8] | None = None
+
+    @property
+    def mapped(self) -> NDArray[np.uint8] | None:
+        """The bytes as the host sees them. Raises VulkanError once they are freed."""
+        self.owner.check_open()
+        return self.bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,10 +47,12 @@ class _Block:
 
 
 class Arena:
-    """Memory of one owner: buffers and images live until `close`."""
+    """Memory of one owner: buffers and images live until `close`, or until it is collected."""
 
     def __init__(self, device: Device) -> None:
+        device.sweep()
         self.device, self.lib, self.ffi = device, device.lib, device.ffi
+        self.handles = Handles(device, self)
         self.blocks: dict[int, list[_Block]] = {}
         self.buffers: list[Buffer] = []
         self.images: list[Image] = []
@@ -69,6 +78,7 @@ class Arena:
         moved = vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT
         info = parts.struct("BufferCreateInfo", size=size, usage=flags | moved)
         handle = parts.made("vkCreateBuffer", self.device.handle, info=info)
+        self.handles.keep("vkDestroyBuffer", handle)
         need = parts.new("VkMemoryRequirements*")
         self.lib.vkGetBufferMemoryRequirements(self.device.handle, handle, need)
         block, offset = self._place(need, host)
@@ -81,7 +91,7 @@ class Arena:
             if block.address is None:
                 block.address = self._mapped(block.memory)
             mapped = np.frombuffer(self.ffi.buffer(block.address + offset, size), np.uint8)
-        self.buffers.append(Buffer(handle, size, mapped))
+        self.buffers.append(Buffer(handle, size, self.handles, mapped))
         return self.buffers[-1]
 
     def image(self, extents: tuple[int, int, int], real: bool) -> Image:
@@ -102,6 +112,7 @@ class Arena:
         )  # fmt: skip
         info.extent.width, info.extent.height, info.extent.depth = extents
         handle = parts.made("vkCreateImage", self.device.handle, info=info)
+        self.handles.keep("vkDestroyImage", handle)
         need = parts.new("VkMemoryRequirements*")
         self.lib.vkGetImageMemoryRequirements(self.device.handle, handle, need)
         block, offset = self._place(need, host=False)
@@ -114,19 +125,13 @@ class Arena:
         )
         view.subresourceRange = whole(parts)[0]
         made = parts.made("vkCreateImageView", self.device.handle, info=view)
+        self.handles.keep("vkDestroyImageView", made)
         self.images.append(Image(handle, made, extents))
         return self.images[-1]
 
     def close(self) -> None:
         """Free all of it; a second call does nothing."""
-        device, null = self.device.handle, self.ffi.NULL
-        for image in self.images:
-            self.lib.vkDestroyImageView(device, image.view, null)
-            self.lib.vkDestroyImage(device, image.handle, null)
-        for buffer in self.buffers:
-            self.lib.vkDestroyBuffer(device, buffer.handle, null)
-        for block in (b for blocks in self.blocks.values() for b in blocks):
-            self.lib.vkFreeMemory(device, block.memory, null)
+        self.handles.close()
         self.images, self.buffers, self.blocks = [], [], {}
 
     def _place(self, need: Any, host: bool) -> tuple[_Block, int]:
@@ -140,12 +145,22 @@ class Arena:
                 block.used = offset + need.size
                 return block, offset
         size = max(BLOCK, int(need.size))
-        parts = Parts()
-        info = parts.struct("MemoryAllocateInfo", allocationSize=size, memoryTypeIndex=kind)
-        memory = parts.made("vkAllocateMemory", self.device.handle, info=info)
+        memory = self._allocate(size, kind)
         self.blocks.setdefault(kind, []).append(_Block(memory, size, int(need.size)))
         self.allocated += size
         return self.blocks[kind][-1], 0
+
+    def _allocate(self, size: int, kind: int) -> Any:
+        parts = Parts()
+        info = parts.struct("MemoryAllocateInfo", allocationSize=size, memoryTypeIndex=kind)
+        try:
+            memory = parts.made("vkAllocateMemory", self.device.handle, info=info)
+        except VulkanError as failed:
+            raise VulkanError(
+                f"{failed}: {self.device.info.name} has no {size} bytes more, beside "
+                f"{self.allocated} of this graph; close other executables, or use smaller tensors"
+            ) from failed
+        return self.handles.keep("vkFreeMemory", memory, outlives=True)
 
     def _type(self, allowed: int, host: bool) -> int:
         """The best memory type: cached for the host to read, else local to the device."""

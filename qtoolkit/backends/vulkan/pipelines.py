@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qtoolkit.backends.vulkan.binding import Parts
+from qtoolkit.backends.vulkan.binding import Handles, Parts
 from qtoolkit.backends.vulkan.shaders import spirv
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Pipelines:
 
     def __init__(self, device: "Device") -> None:
         self.device = device
+        self.handles = Handles(device)
         self.made: dict[tuple[Any, ...], Pipeline] = {}
         self.modules: dict[tuple[Any, ...], Any] = {}
         self.layouts: dict[Bindings, tuple[Any, Any]] = {}
@@ -52,15 +53,8 @@ class Pipelines:
         return self.made[key]
 
     def close(self) -> None:
-        """Destroy all of them."""
-        lib, device, null = self.device.lib, self.device.handle, self.device.ffi.NULL
-        for pipeline in self.made.values():
-            lib.vkDestroyPipeline(device, pipeline.handle, null)
-        for module in self.modules.values():
-            lib.vkDestroyShaderModule(device, module, null)
-        for set_layout, layout in self.layouts.values():
-            lib.vkDestroyPipelineLayout(device, layout, null)
-            lib.vkDestroyDescriptorSetLayout(device, set_layout, null)
+        """Destroy all of them; a second call does nothing."""
+        self.handles.close()
         self.made, self.modules, self.layouts = {}, {}, {}
 
     def _module(self, words: bytes) -> Any:
@@ -69,7 +63,8 @@ class Pipelines:
         info = parts.struct(
             "ShaderModuleCreateInfo", codeSize=len(words), pCode=parts.ffi.cast("uint32_t*", code)
         )
-        return parts.made("vkCreateShaderModule", self.device.handle, info=info)
+        module = parts.made("vkCreateShaderModule", self.device.handle, info=info)
+        return self.handles.keep("vkDestroyShaderModule", module)
 
     def _layout(self, bindings: Bindings) -> tuple[Any, Any]:
         if bindings in self.layouts:
@@ -92,12 +87,14 @@ class Pipelines:
         )
         device = self.device.handle
         set_layout = parts.made("vkCreateDescriptorSetLayout", device, info=info)
+        self.handles.keep("vkDestroyDescriptorSetLayout", set_layout)
         info = parts.struct(
             "PipelineLayoutCreateInfo",
             setLayoutCount=1,
             pSetLayouts=parts.array("VkDescriptorSetLayout", [set_layout]),
         )
         layout = parts.made("vkCreatePipelineLayout", device, info=info)
+        self.handles.keep("vkDestroyPipelineLayout", layout)
         self.layouts[bindings] = set_layout, layout
         return set_layout, layout
 
@@ -126,7 +123,7 @@ class Pipelines:
             self.device.handle, parts.ffi.NULL, 1, info, parts.ffi.NULL, out
         )
         parts.check(made, "vkCreateComputePipelines")
-        return out[0]
+        return self.handles.keep("vkDestroyPipeline", out[0])
 
 
 def descriptor_type(parts: Parts, kind: str) -> int:

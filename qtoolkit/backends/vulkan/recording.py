@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qtoolkit.backends.vulkan.binding import Parts
+from qtoolkit.backends.vulkan.binding import Handles, Parts
 from qtoolkit.backends.vulkan.device import Device
 from qtoolkit.backends.vulkan.memory import Arena, Buffer, Image, whole
 from qtoolkit.backends.vulkan.pipelines import (
@@ -46,21 +46,21 @@ class Recording:
 
     def __init__(self, device: Device, arena: Arena) -> None:
         self.device, self.arena, self.lib = device, arena, device.lib
+        self.handles = Handles(device, self)
         parts = Parts()
         info = parts.struct(
             "CommandPoolCreateInfo",
             queueFamilyIndex=device.family,
             flags=device.vk.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
         )
-        self.pool = parts.made("vkCreateCommandPool", device.handle, info=info)
-        info = parts.struct(
-            "CommandBufferAllocateInfo", commandPool=self.pool, commandBufferCount=1
-        )
+        pool = parts.made("vkCreateCommandPool", device.handle, info=info)
+        self.handles.keep("vkDestroyCommandPool", pool)
+        info = parts.struct("CommandBufferAllocateInfo", commandPool=pool, commandBufferCount=1)
         self.commands = parts.made("vkAllocateCommandBuffers", device.handle, info=info)
         self.fence = parts.made(
             "vkCreateFence", device.handle, info=parts.struct("FenceCreateInfo")
         )
-        self.descriptors: Any = None
+        self.handles.keep("vkDestroyFence", self.fence)
         self.queries: Any = None
         self.timed: list[str] = []
 
@@ -73,7 +73,8 @@ class Recording:
         parts.check(self.lib.vkEndCommandBuffer(self.commands), "vkEndCommandBuffer")
 
     def submit(self) -> None:
-        """Run the commands and wait until they are done."""
+        """Run the commands and wait until they are done. Raises VulkanError once closed."""
+        self.handles.check_open()
         parts, device = Parts(), self.device
         info = parts.struct(
             "SubmitInfo",
@@ -205,19 +206,15 @@ class Recording:
             "vkGetQueryPoolResults",
         )  # fmt: skip
         period = self.device.limits.timestamp_period * 1e-9
+        counted = (1 << self.device.limits.timestamp_bits) - 1
         return {
-            name: (ticks[2 * i + 1] - ticks[2 * i]) * period for i, name in enumerate(self.timed)
+            name: (ticks[2 * i + 1] - ticks[2 * i] & counted) * period
+            for i, name in enumerate(self.timed)
         }
 
     def close(self) -> None:
-        """Free what recording took."""
-        device, null = self.device.handle, self.device.ffi.NULL
-        if self.queries is not None:
-            self.lib.vkDestroyQueryPool(device, self.queries, null)
-        if self.descriptors is not None:
-            self.lib.vkDestroyDescriptorPool(device, self.descriptors, null)
-        self.lib.vkDestroyFence(device, self.fence, null)
-        self.lib.vkDestroyCommandPool(device, self.pool, null)
+        """Free what recording took; a second call does nothing."""
+        self.handles.close()
 
     def _copy(self, staging: Buffer, copy: Copy, up: bool) -> None:
         parts, resource = Parts(), copy.resource
@@ -254,6 +251,7 @@ class Recording:
             queryCount=count,
         )
         self.queries = parts.made("vkCreateQueryPool", self.device.handle, info=info)
+        self.handles.keep("vkDestroyQueryPool", self.queries)
         self.lib.vkCmdResetQueryPool(self.commands, self.queries, 0, count)
 
     def _bind(self, launches: Sequence[Launch]) -> list[Any]:
@@ -291,12 +289,13 @@ class Recording:
             pPoolSizes=parts.array("VkDescriptorPoolSize", sizes),
         )  # fmt: skip
         device = self.device.handle
-        self.descriptors = parts.made("vkCreateDescriptorPool", device, info=info)
+        pool = parts.made("vkCreateDescriptorPool", device, info=info)
+        self.handles.keep("vkDestroyDescriptorPool", pool)
         layouts = parts.array(
             "VkDescriptorSetLayout", [launch.pipeline.set_layout for launch in launches]
         )
         info = parts.struct(
-            "DescriptorSetAllocateInfo", descriptorPool=self.descriptors,
+            "DescriptorSetAllocateInfo", descriptorPool=pool,
             descriptorSetCount=len(launches), pSetLayouts=layouts,
         )  # fmt: skip
         out = parts.new("VkDescriptorSet[]", len(launches))

@@ -77,7 +77,7 @@ def folded_bias(w: Array, bias: Array, x_zero: int, w_zero: Array, taps: int) ->
     """bias - x_zero * sum(w) + taps * x_zero * w_zero modulo 2^32, for products of plain codes."""
     sums = w.astype(np.int64).reshape(len(w), -1).sum(axis=1)
     whole = bias.astype(np.int64) - x_zero * sums + taps * x_zero * w_zero.astype(np.int64)
-    return whole.astype(np.int32)
+    return np.asarray(whole.astype(np.int32))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
