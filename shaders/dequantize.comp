@@ -52,7 +52,7 @@ void main() {
     ivec4 x = x_like(u.x, u.y, p);
 #endif
     vec4 y;
-    for (int lane = 0; lane < 4; ++lane) {
+    for (int lane = 0; lane < span(u.y); ++lane) {
         int at = u.axis < 0 ? 0 : min(cell_at(u.y, p, lane)[u.axis], u.y.size[u.axis] - 1);
         precise float real = float(x[lane] - zeros[at]) * scale_cell(u.scale, ivec4(0, 0, 0, at));
         y[lane] = real;

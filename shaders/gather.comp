@@ -104,7 +104,7 @@ void main() {
 #else
     LANES found = y_at(u.y, p);
 #endif
-    for (int lane = 0; lane < 4; ++lane) {
+    for (int lane = 0; lane < span(u.y); ++lane) {
         ivec4 cell = cell_at(u.y, p, lane) - u.origin;
         if (inside(u.region, cell)) {
             found[lane] = source(cell);

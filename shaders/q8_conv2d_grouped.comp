@@ -38,7 +38,7 @@ void main() {
     }
     ivec4 p = grid_at(u.y, i);
     ivec4 acc = channels[p.y].bias;
-    for (int lane = 0; lane < 4; ++lane) {
+    for (int lane = 0; lane < span(u.y); ++lane) {
         int o = 4 * p.y + lane;
         if (o < u.y.size.y) {
             acc[lane] += sum_of(p, o, channels[p.y].w_zero[lane]);

@@ -54,7 +54,7 @@ void main() {
     ivec4 p = grid_at(u.y, i);
     vec4 x = x_like(u.x, u.y, p);
     ivec4 codes;
-    for (int lane = 0; lane < 4; ++lane) {
+    for (int lane = 0; lane < span(u.y); ++lane) {
         int at = u.axis < 0 ? 0 : min(cell_at(u.y, p, lane)[u.axis], u.y.size[u.axis] - 1);
         int zero = zeros[at];
         precise float steps = x[lane] * inverse_cell(u.inverse, ivec4(0, 0, 0, at));

@@ -47,7 +47,7 @@ void main() {
     ivec4 x = x_like(u.x, u.y, p);
 #endif
     ivec4 multiplier, shift;
-    for (int lane = 0; lane < 4; ++lane) {
+    for (int lane = 0; lane < span(u.y); ++lane) {
         int at = u.axis < 0 ? 0 : min(cell_at(u.y, p, lane)[u.axis], u.y.size[u.axis] - 1);
         multiplier[lane] = factors[at].x;
         shift[lane] = factors[at].y;

@@ -30,8 +30,11 @@ def digits() -> Model:
 def test_digits_lose_at_most_a_point_and_agree_to_the_bit(digits: Model) -> None:
     stages: list[str] = []
     found = explore(digits, progress=lambda stage, seconds: stages.append(stage))
-    assert found.equal == {"reference": True, "numba": True}
-    assert found.compared["numba"].missing == () and found.left_float == ()
+    assert found.equal == {"reference": True, "numba": True, "vulkan": True}
+    assert (
+        found.compared["numba"].missing == found.compared["vulkan"].missing == ()
+        and found.left_float == ()
+    )
     assert found.accuracy is not None and found.accuracy["float"] > 0.95
     assert found.accuracy["per-channel"] >= found.accuracy["float"] - 0.01
     assert stages[0] == "capture" and set(stages) == set(found.seconds)
@@ -65,7 +68,7 @@ def test_one_code_changed_in_one_kernel_is_noticed_and_named(
     module = backends._module("numba")
     spoiled = MappingProxyType({**table, "q8_conv2d": kernels})
     monkeypatch.setattr(module, "KERNELS", spoiled)
-    found = explore(replace(digits, held_out=()))
+    found = explore(replace(digits, held_out=()), backends=("numba",))
     assert found.equal == {"reference": True, "numba": False}
     assert found.first_difference == {"backend": "numba", "node": planted, "max_steps": 1}
 

@@ -20,12 +20,15 @@
 
 #if KIND == REALS
 #define TEXEL vec4
+#define LANES vec4
 #define CELL float
 #elif KIND == CODES
 #define TEXEL int
+#define LANES ivec4
 #define CELL int
 #else
 #define TEXEL ivec4
+#define LANES ivec4
 #define CELL int
 #endif
 
@@ -57,18 +60,18 @@ CELL JOIN(NAME, _cell)(Tensor t, ivec4 cell) {
 }
 
 TEXEL JOIN(NAME, _like)(Tensor t, Tensor y, ivec4 p) {
-    if (t.unit == y.unit && t.size == y.size) {
+    if (t.shift == y.shift && t.size == y.size) {
         return JOIN(NAME, _at)(t, p);
     }
     // An axis of one cell stands for all; cells beyond the end are never looked at.
-    CELL a = JOIN(NAME, _cell)(t, min(cell_at(y, p, 0), t.size - 1));
-    CELL b = JOIN(NAME, _cell)(t, min(cell_at(y, p, 1), t.size - 1));
-    CELL c = JOIN(NAME, _cell)(t, min(cell_at(y, p, 2), t.size - 1));
-    CELL d = JOIN(NAME, _cell)(t, min(cell_at(y, p, 3), t.size - 1));
+    LANES found;
+    for (int lane = 0; lane < span(y); ++lane) {
+        found[lane] = JOIN(NAME, _cell)(t, min(cell_at(y, p, lane), t.size - 1));
+    }
 #if KIND == CODES
-    return pack(ivec4(a, b, c, d));
+    return pack(found);
 #else
-    return TEXEL(a, b, c, d);
+    return found;
 #endif
 }
 #endif
@@ -91,6 +94,7 @@ void JOIN(NAME, _put)(Tensor t, ivec4 p, TEXEL v) {
 #undef KIND
 #undef ACCESS
 #undef TEXEL
+#undef LANES
 #undef CELL
 #undef READS
 #undef WRITES

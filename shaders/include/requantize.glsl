@@ -72,19 +72,16 @@ int fixed_double_steps(int acc, int multiplier, int shift) {
 }
 
 // In mode FLOAT `multiplier` holds the bits of the factor r, computed on the host.
-int requantize(int acc, int multiplier, int shift, Codes y) {
-    if (MODE == FLOAT) {
-        precise float steps = float(acc) * intBitsToFloat(multiplier);
-        return to_code(steps, y);
-    }
-    int steps = MODE == FIXED ? fixed_steps(acc, multiplier, shift)
-                              : fixed_double_steps(acc, multiplier, shift);
-    return y.zero + clamp(steps, y.low - y.zero, y.high - y.zero);
-}
-
 ivec4 requantize(ivec4 acc, ivec4 multiplier, ivec4 shift, Codes y) {
-    return ivec4(requantize(acc.x, multiplier.x, shift.x, y),
-                 requantize(acc.y, multiplier.y, shift.y, y),
-                 requantize(acc.z, multiplier.z, shift.z, y),
-                 requantize(acc.w, multiplier.w, shift.w, y));
+    if (MODE == FLOAT) {
+        precise vec4 steps = vec4(acc) * intBitsToFloat(multiplier);
+        return to_codes(steps, y);
+    }
+    ivec4 steps;
+    for (int lane = 0; lane < 4; ++lane) {
+        steps[lane] = MODE == FIXED
+                          ? fixed_steps(acc[lane], multiplier[lane], shift[lane])
+                          : fixed_double_steps(acc[lane], multiplier[lane], shift[lane]);
+    }
+    return y.zero + clamp(steps, ivec4(y.low - y.zero), ivec4(y.high - y.zero));
 }

@@ -6,7 +6,7 @@ submissions: seen by its name, and by the values that cross over.
 
 import atexit
 from collections.abc import Mapping
-from functools import cache
+from threading import Lock
 
 from qtoolkit.backends import DeviceChoice, reference
 from qtoolkit.backends.engine import Engine
@@ -39,12 +39,34 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {
 }
 
 
-@cache
-def opened(choice: DeviceChoice = None) -> Device:
-    """The device of that index or name, opened once and closed as Python ends."""
-    device = Device(choice)
-    atexit.register(device.close)
-    return device
+class Opened:
+    """The devices in use, each opened once, by its index; closed as Python ends."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.by_choice: dict[DeviceChoice, Device] = {}
+        self.by_index: dict[int, Device] = {}
+
+    def __call__(self, choice: DeviceChoice = None) -> Device:
+        """The device of that index or name; the best one for None."""
+        with self.lock:
+            known = self.by_choice.get(choice)
+            if known is None or not known.open:
+                known = self.by_choice[choice] = self._open(choice)
+            return known
+
+    def _open(self, choice: DeviceChoice) -> Device:
+        device = Device(choice)
+        other = self.by_index.get(device.info.index)
+        if other is not None and other.open:
+            device.close()
+            return other
+        atexit.register(device.close)
+        self.by_index[device.info.index] = device
+        return device
+
+
+opened = Opened()
 
 
 def device(choice: DeviceChoice = None) -> str:

@@ -118,6 +118,7 @@ class VulkanEngine:
                 values[node.name] = values[alias.of.value].reshape(node.type.sizes)
 
     def _build(self) -> None:
+        self.device.pipelines.look_again()
         self.segments = self._segments()
         self._place_values()
         there: set[str] = set()

@@ -31,7 +31,7 @@ from qtoolkit.backends.vulkan.dispatch import (
 from qtoolkit.backends.vulkan.tensors import Kind, Placed, described
 from qtoolkit.graph import DType, Graph, Node, leaves
 from qtoolkit.kernel import Kernel
-from qtoolkit.layout import BUFFER_ORDER, Reps, nchw
+from qtoolkit.layout import PACKED_AXIS, TEXEL, Reps, nchw
 from qtoolkit.ops.shapes import axis_of
 
 VIEWS = (
@@ -73,16 +73,11 @@ def gather(
     """Fill the region of y (all of it unless given, in N, C, H, W) that starts at origin."""
     keep = region is not None
     sizes = tuple(nchw(y.type.sizes) if region is None else region)
-    window = described(sizes, y.repr.layout)
+    unit = np.ones(4, np.int64)
+    unit[PACKED_AXIS[y.repr.layout]] = TEXEL
     # The texels that the region touches may be more than its size would fill.
-    unit = y.described()[12:]
-    first = np.array(origin) // unit
-    grid = -(-(np.array(origin) + sizes) // unit) - first
-    strides, reach = [0] * 4, 1
-    for axis in BUFFER_ORDER[y.repr.layout]:
-        strides[axis] = reach
-        reach *= int(grid[axis])
-    window[4:8], window[8:12] = grid, strides
+    grid = -(-(np.array(origin) + sizes) // unit) - np.array(origin) // unit
+    window = described(sizes, y.repr.layout, grid.tolist())
     texels = int(np.prod(grid))
     return Dispatch(
         "gather",

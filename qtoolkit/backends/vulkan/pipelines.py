@@ -30,8 +30,13 @@ class Pipelines:
         self.device = device
         self.handles = Handles(device)
         self.made: dict[tuple[Any, ...], Pipeline] = {}
-        self.modules: dict[tuple[Any, ...], Any] = {}
+        self.modules: dict[tuple[Any, ...], tuple[bytes, Any]] = {}
         self.layouts: dict[Bindings, tuple[Any, Any]] = {}
+        self.current: set[tuple[Any, ...]] = set()
+
+    def look_again(self) -> None:
+        """Shaders may have been edited: each is read anew when it is next asked for."""
+        self.current.clear()
 
     def pipeline(
         self,
@@ -42,11 +47,15 @@ class Pipelines:
     ) -> Pipeline:
         """The pipeline of a variant; bindings are the kinds of what it binds, from 0 on."""
         variant = (shader, *sorted(defines.items()))
-        key = (variant, constants)
+        words, module = self.modules.get(variant, (b"", None))
+        if variant not in self.current:
+            found = spirv(shader, defines)
+            if found != words:
+                # Pipelines of the old text may be in use: they stay, under a key nobody asks for.
+                words, module = self.modules[variant] = found, self._module(found)
+            self.current.add(variant)
+        key = (variant, words, constants)
         if key not in self.made:
-            module = self.modules.get(variant)
-            if module is None:
-                module = self.modules[variant] = self._module(spirv(shader, defines))
             set_layout, layout = self._layout(bindings)
             handle = self._create(module, layout, constants)
             self.made[key] = Pipeline(handle, layout, set_layout)
@@ -56,6 +65,7 @@ class Pipelines:
         """Destroy all of them; a second call does nothing."""
         self.handles.close()
         self.made, self.modules, self.layouts = {}, {}, {}
+        self.current.clear()
 
     def _module(self, words: bytes) -> Any:
         parts = Parts()

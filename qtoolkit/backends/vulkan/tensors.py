@@ -112,20 +112,25 @@ class Placed:
         return texture_extents(self.type.sizes, self.repr.layout)
 
     def described(self) -> NDArray[np.int32]:
-        """struct Tensor of shaders/include/tensor.glsl: sizes, grid, strides, unit."""
+        """struct Tensor of shaders/include/tensor.glsl."""
         return described(self.type.sizes, self.repr.layout)
 
 
-def described(shape: Sequence[int], layout: Layout) -> NDArray[np.int32]:
-    """struct Tensor for a shape and layout."""
-    grid = texel_grid(shape, layout)
+def described(
+    shape: Sequence[int], layout: Layout, grid: Sequence[int] | None = None
+) -> NDArray[np.int32]:
+    """struct Tensor for a shape and layout: sizes, grid, strides, order, shift.
+
+    grid: how many texels there are along N, C, H, W, if not those that the shape fills.
+    """
+    texels = texel_grid(shape, layout) if grid is None else tuple(grid)
     strides, reach = [0] * 4, 1
     for axis in BUFFER_ORDER[layout]:
         strides[axis] = reach
-        reach *= grid[axis]
-    unit = [1] * 4
-    unit[PACKED_AXIS[layout]] = TEXEL
-    return np.array([*nchw(shape), *grid, *strides, *unit], np.int32)
+        reach *= texels[axis]
+    shift = [0] * 4
+    shift[PACKED_AXIS[layout]] = TEXEL.bit_length() - 1
+    return np.array([*nchw(shape), *texels, *strides, *BUFFER_ORDER[layout], *shift], np.int32)
 
 
 def _order(placed: Placed) -> tuple[int, ...]:

@@ -55,6 +55,8 @@ def variants() -> Iterator[tuple[str, Defines]]:
                         f"{name}_TEXTURE": s for name, s in zip(operands, storages, strict=True)
                     }
                     found |= dict(zip(switches, values, strict=True))
+                    if kind is Kind.INTS and shader == "gather" and found["Y_TEXTURE"]:
+                        continue
                     if kind is not None and texture is not None:
                         found |= {"X_KIND": int(kind), "X_TEXTURE": texture}
                     yield shader, found
