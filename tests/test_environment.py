@@ -10,7 +10,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # conda's name -> PyPI's
 CONDA = {"pytorch": "torch"}
@@ -37,11 +38,12 @@ def test_the_conda_environment_has_the_same_packages_and_ranges() -> None:
     conda = {}
     for line in named:
         r = Requirement(line)
-        conda[canonicalize_name(CONDA.get(r.name, r.name))] = r.specifier
-    assert conda.pop("python") == PROJECT["requires-python"]
+        conda[canonicalize_name(CONDA.get(r.name, r.name))] = (r.specifier, r.marker)
+    assert conda.pop("python") == (PROJECT["requires-python"], None)
     conda.pop("pip")
-    expected = {n: r.specifier for n, r in requirements("models", "notebook", "vulkan").items()}
-    assert conda == expected
+    extras = ("models", "notebook", "shaders", "vulkan")
+    ours = requirements(*extras)
+    assert conda == {name: (r.specifier, r.marker) for name, r in ours.items()}
 
 
 def test_every_direct_dependency_is_pinned_inside_its_range() -> None:
@@ -53,8 +55,17 @@ def test_every_direct_dependency_is_pinned_inside_its_range() -> None:
         assert r.specifier.contains(pins[name], prereleases=True), f"{name} {pins[name]} not in {r}"
 
 
+def test_a_wheel_is_built_with_the_ranges_that_we_work_with() -> None:
+    ours = requirements("test")
+    for line in PYPROJECT["build-system"]["requires"]:
+        r = Requirement(line)
+        known = ours[canonicalize_name(r.name)]
+        assert (known.specifier, known.marker) == (r.specifier, r.marker), r.name
+
+
 def test_the_extras_that_users_are_told_of_exist() -> None:
-    assert {"notebook", "vulkan", "models", "executorch", "test", "dev"} <= set(EXTRAS)
+    told = {"notebook", "vulkan", "models", "shaders", "executorch", "test", "dev"}
+    assert told <= set(EXTRAS)
 
 
 def test_every_target_of_the_makefile_says_what_it_does() -> None:
