@@ -66,7 +66,8 @@ int bordered(int i, int size) {
         return clamp(i, 0, size - 1);
     }
     if (u.border == CIRCULAR) {
-        return (i % size + size) % size;
+        // Of a negative number % is undefined; no margin is wider than x.
+        return (i + size) % size;
     }
     return size - 1 - abs(size - 1 - abs(i));
 }

@@ -14,6 +14,8 @@ import pytest
 
 from qtoolkit.backends.vulkan import KERNELS, Device, load_on
 from qtoolkit.backends.vulkan.recording import Recording
+from qtoolkit.backends.vulkan.tensors import Kind
+from qtoolkit.backends.vulkan.variants import variants
 from qtoolkit.graph import Arg, DType, Graph, Node, Ref, map_leaves
 from qtoolkit.kernel import Kernel
 from qtoolkit.layout import Layout, Reps, RepSet, Storage, TensorRepr
@@ -247,6 +249,18 @@ def test_validation_hears_a_planted_missing_barrier(monkeypatch: pytest.MonkeyPa
 def test_the_number_of_pipelines_stays_small(device: Device, plain_device: Device) -> None:
     made = len(device.pipelines.made) + len(plain_device.pipelines.made)
     assert made < 300, f"{made} pipelines; cold, each costs up to a second"
+
+
+def test_exactly_the_variants_that_a_wheel_ships_are_asked_for(
+    device: Device, plain_device: Device
+) -> None:
+    """Run after the ops: every module they loaded is in the table, and the table has no others."""
+    listed = {(shader, *sorted(defines.items())) for shader, defines in variants()}
+    asked = set(device.pipelines.modules) | set(plain_device.pipelines.modules)
+    assert asked <= listed
+    if len(asked) > len(listed) / 2:  # not where single tests were chosen
+        moved_int32 = {v for v in listed if v[0] == "gather" and ("X_KIND", Kind.INTS) in v}
+        assert listed - asked <= moved_int32
 
 
 def test_a_wrong_code_would_be_seen(device: Device) -> None:

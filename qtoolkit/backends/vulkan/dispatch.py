@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qtoolkit.backends.vulkan.tensors import Placed
+from qtoolkit.backends.vulkan.tensors import Kind, Placed
 from qtoolkit.graph import Arg, Const, Graph, Node, Ref, leaves, value_name
 from qtoolkit.kernel import RUNTIME
 from qtoolkit.layout import CONTIGUOUS
@@ -60,7 +60,7 @@ class Dispatch:
         found: dict[str, int] = {}
         for name, operand in self.operands.items():
             placed = operand.placed if isinstance(operand, Constant) else operand
-            if isinstance(placed, Placed):
+            if isinstance(placed, Placed) and (placed.kind is not Kind.INTS or name == "x"):
                 found[f"{name.upper()}_TEXTURE"] = int(placed.texture)
                 if name == "x" and self.shader in BY_KIND:
                     found["X_KIND"] = int(placed.kind)
