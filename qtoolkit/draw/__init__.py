@@ -5,8 +5,11 @@ from qtoolkit.draw.clock import timing
 from qtoolkit.draw.deviation import error, error_map
 from qtoolkit.draw.input import photo
 from qtoolkit.draw.network import graph
+from qtoolkit.draw.placing import placement
 from qtoolkit.draw.scales import channel_scales
+from qtoolkit.draw.side_by_side import error_maps
 from qtoolkit.draw.svg import graph_svg
+from qtoolkit.draw.texels import layouts
 from qtoolkit.draw.waterfall import sqnr
 
 __all__ = [
@@ -14,9 +17,12 @@ __all__ = [
     "default_node",
     "error",
     "error_map",
+    "error_maps",
     "graph",
     "graph_svg",
+    "layouts",
     "photo",
+    "placement",
     "sqnr",
     "timing",
 ]

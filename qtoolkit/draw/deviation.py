@@ -38,7 +38,7 @@ class Deviation:
 
 def deviation(comparison: Comparison, node: str | None = None) -> Deviation:
     """The errors of one compared node; the default is the conv or linear worth most of a look."""
-    name = node or _default(comparison)
+    name = node or default(comparison)
     truth, value, qparams = comparison.pair(name)
     with np.errstate(invalid="ignore"):
         error = value.astype(np.float64) - truth
@@ -97,12 +97,12 @@ def error_map(
     if channels not in ("max", "grid"):
         raise UnknownName(f"channels {channels!r}; choose 'max' or 'grid'")
     d = deviation(comparison, node)
-    cells, told = _cells(np.abs(d.values), channels)
+    picture, told = cells(np.abs(d.values), channels)
     ax = start(ax, 4.8, grid=None, width=6.4)
     ax.set_anchor("W")
     ax.spines[:].set_visible(False)
-    top = float(np.nanmax(cells, initial=0.0)) or 1.0
-    image = ax.imshow(cells, cmap=ERROR_MAP, vmin=0, vmax=top, interpolation="nearest")
+    top = float(np.nanmax(picture, initial=0.0)) or 1.0
+    image = ax.imshow(picture, cmap=ERROR_MAP, vmin=0, vmax=top, interpolation="nearest")
     ax.set_xticks([])
     ax.set_yticks([])
     bar = ax.figure.colorbar(image, cax=ax.inset_axes((1.03, 0, 0.035, 1)))
@@ -117,7 +117,8 @@ def error_map(
     return ax
 
 
-def _default(comparison: Comparison) -> str:
+def default(comparison: Comparison) -> str:
+    """The compared conv or linear worth most of a look."""
     return default_node(comparison.b.graph, {row.name for row in comparison})
 
 
@@ -170,7 +171,7 @@ def _figures(d: Deviation) -> str:
     return joined(*parts)
 
 
-def _cells(error: NDArray[np.float64], channels: str) -> tuple[NDArray[np.float64], str]:
+def cells(error: NDArray[np.float64], channels: str) -> tuple[NDArray[np.float64], str]:
     """The picture to draw, and what it shows."""
     if error.ndim < 3:
         flat = error[0].reshape(-1) if error.ndim == 2 else error.reshape(-1)

@@ -40,7 +40,7 @@ def graph(graph: Graph | Trace, ax: Axes | None = None, title: str = "The graph 
     scale = min(1.0, 1.1 * wide / (72 * picture.width), 1.4 * high / (72 * picture.height))
     _legend(ax, picture, scale)
     for wire in sorted(picture.wires, key=lambda w: w.skip):
-        _draw_wire(ax, wire)
+        draw_wire(ax, wire)
     for box in picture.boxes:
         _draw_box(ax, box, picture.warn, scale)
     for lane in picture.lanes:
@@ -101,7 +101,7 @@ def _draw_box(ax: Axes, box: Box, warn: bool, scale: float) -> None:
             ha="center", va="center_baseline", zorder=4)  # fmt: skip
 
 
-def _draw_wire(ax: Axes, wire: Wire) -> None:
+def draw_wire(ax: Axes, wire: Wire) -> None:
     color = INK if wire.skip else WIRE
     path = _rounded(wire.points)
     ax.add_patch(PathPatch(path, facecolor="none", edgecolor=color, linewidth=1.0, zorder=2))

@@ -48,6 +48,13 @@ ROLE_WORDS: Mapping[str, str] = MappingProxyType(
         "unsupported": "unsupported",
     }
 )
+# Where a value lies: a hue for the storage, the deeper the further in its packed axis.
+STORAGE: Mapping[str, str] = MappingProxyType({"buffer": "#44AA99", "texture_3d": "#DDAA33"})
+LAYOUT_TINT: Mapping[str, float] = MappingProxyType(
+    {"width": 0.78, "height": 0.5, "channels": 0.12}
+)
+# Neighbouring channels of a small tensor; beyond these the colours repeat.
+CHANNELS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#8C959F")
 ERROR_MAP = "magma_r"
 
 
@@ -55,6 +62,11 @@ def mix(colour: str, other: str, share: float) -> str:
     """`share` of the other colour in `colour`, both '#RRGGBB'."""
     pairs = zip(_parts(colour), _parts(other), strict=True)
     return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
+
+
+def place_colour(storage: str, layout: str) -> str:
+    """The fill of a value that lies there, both by their lower-case names."""
+    return mix(STORAGE[storage], PAPER, LAYOUT_TINT.get(layout, 0.6))
 
 
 def tint(colour: str) -> str:
