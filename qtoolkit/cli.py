@@ -163,8 +163,10 @@ def explore(
     with _stage("report"):
         written = report.write_report(found, folder)
     given = {"model": model, "weights": weights, "backends": list(found.backends)}
-    optional = {"inputs": inputs, "preprocess": preprocess, "device": device}
-    given |= {k: v for k, v in optional.items() if v} | {"storage": storage}
+    optional = {"inputs": inputs, "preprocess": preprocess}
+    if "vulkan" in found.backends:
+        optional |= {"storage": storage, "device": device}
+    given |= {k: v for k, v in optional.items() if v}
     ran = report.run_notebooks(asked, folder, given, progress=_told)
     typer.echo(f"\n{report.table(found)}\n")
     for path in (written.html, *(each.path for each in ran)):

@@ -75,7 +75,7 @@ def _height(r: TensorRepr, cells: NDArray[np.int64]) -> float:
         return 1.7 + 1.25 * -(-len(cells) // _per_line())
     depth, height, width, _ = cells.shape
     per_line = max(1, int(ACROSS // (width * (TEXEL + GAP) + 1)))
-    return 1.7 + -(-depth // per_line) * (height * 1.15 + 0.8)
+    return float(1.7 + -(-depth // per_line) * (height * 1.15 + 0.8))
 
 
 def _block(

@@ -68,7 +68,9 @@ def page(e: Exploration, record: Mapping[str, Any], pictures: Mapping[str, Pictu
     )
 
 
-PICTURES = ("input", "sqnr", "scales", "error", "error_map", "time")
+PICTURES = (
+    "input", "sqnr", "scales", "error", "error_map", "error_maps", "placement", "time",
+)  # fmt: skip
 
 
 def columns(e: Exploration) -> tuple[str, ...]:

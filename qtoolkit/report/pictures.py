@@ -31,7 +31,7 @@ class Picture:
 
 def pictures(e: Exploration) -> dict[str, Picture]:
     """Every figure for which the exploration holds data, by the name the page knows it by."""
-    drawn = {**_layers(e), **(_runs(e) if e.images else {})}
+    drawn = {**_layers(e), **_placed(e), **(_runs(e) if e.images else {})}
     return {name: _picture(ax) for name, ax in drawn.items()}
 
 
@@ -46,6 +46,13 @@ def _layers(e: Exploration) -> "dict[str, Axes]":
     except UnknownName:  # no layer has weights
         return {}
     return {"scales": draw.channel_scales(graph, node, other=beside)}
+
+
+def _placed(e: Exploration) -> "dict[str, Axes]":
+    """Storage and layout of every value, where there is more than one storage."""
+    from qtoolkit import draw
+
+    return {"placement": draw.placement(e.compiled)} if e.backends[-1] in DEVICES else {}
 
 
 def _runs(e: Exploration) -> "dict[str, Axes]":
@@ -73,6 +80,10 @@ def _runs(e: Exploration) -> "dict[str, Axes]":
     try:
         drawn["error"] = draw.error(comparison)
         drawn["error_map"] = draw.error_map(comparison)
+        others = [b for b in e.backends if b != "reference"]
+        if len(others) > 1:
+            before = compare(e.runs["float"], e.runs[others[-2]])
+            drawn["error_maps"] = draw.error_maps(before, comparison)
     except UnknownName:  # no conv or linear was compared
         return drawn
     return drawn
