@@ -45,5 +45,7 @@ void main() {
     ivec4 p = grid_at(u.y, i);
     int row = number_of(u.y, ivec4(p.xyz, 0)) / u.y.size.w;
     int index = indices_cell(u.indices, cell_numbered(u.indices, row));
+    // The host raises for an index beyond the table: here it must only not read beyond it.
+    index = clamp(index, 0, u.table.size.z - 1);
     y_put(u.y, p, table_at(u.table, ivec4(0, 0, index, p.w)));
 }

@@ -130,7 +130,7 @@ def test_a_program_quantized_by_others_is_taken_as_it_is(tmp_path: Path) -> None
     torch.export.save(torch.export.export(convert_pt2e(prepared), (x,)), path)
     found = explore(load(str(path)))
     assert found.weights == "imported" and found.other is None
-    assert found.equal == {"reference": True, "numba": True}
+    assert found.equal == {"reference": True, "numba": True, "vulkan": True}
     ops = found.compiled.counts()
     assert ops["q8_conv2d"] == 1, "the last conv has no quantize behind it, the first one has"
     assert "uint8" in {v.dtype.name for v in found.runs["numba"].values.values()}

@@ -206,6 +206,11 @@ POOLED = tuple(
     )
 )
 FLOAT_CASES: dict[str, tuple[tuple[Any, ...], ...]] = {
+    "aten.embedding.default": (
+        (f(9, 5), np.array([[0, 8, 3]]), -1, False, False),
+        (f(4, 6), np.array([], np.int64), -1, False, False),
+        (f(4, 6), np.array(2, np.int32), -1, False, False),
+    ),
     "aten.conv1d.default": (
         (f(2, 6, 9), f(4, 3, 3), f(4), (2,), (1,), (1,), 2),
         (f(6, 9), f(4, 6, 3), None, (1,), (2,), (2,), 1),
@@ -686,10 +691,10 @@ def test_an_example_becomes_a_graph_of_one_node() -> None:
 
 
 def test_an_unknown_backend_is_told_the_names_there_are() -> None:
-    with pytest.raises(UnknownName, match="'cuda'; choose one of reference, numba"):
+    with pytest.raises(UnknownName, match="'cuda'; choose one of reference, numba, vulkan"):
         backends.kernels("cuda")
-    with pytest.raises(UnknownName, match="next release"):
-        backends.device("vulkan")
+    with pytest.raises(UnknownName, match="runs on the CPU alone"):
+        backends.no_choice("numba", 0)
 
 
 def test_the_reference_runs_every_op() -> None:

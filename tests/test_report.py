@@ -54,7 +54,7 @@ def found() -> Exploration:
         evaluation=((NASTY, samples[1]), ("plain", samples[2])),
         name=NASTY,
     )
-    return explore(model)
+    return explore(model, backends=("numba",))
 
 
 @pytest.fixture(scope="module")

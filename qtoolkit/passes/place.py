@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 from qtoolkit.draft import Draft, Edit
 from qtoolkit.errors import PlacementError
@@ -99,17 +100,20 @@ class _Place:
 
     def _bounded(self, node: Node, admitted: Reps) -> Reps:
         """The demands within the bounds; tied slots keep what all of them may be."""
+        left = {
+            slot: self.bounds.of(repset, slot_type(node, slot, self.graph))
+            for slot in _every(admitted)
+            if (repset := admitted.at(slot)) is not None
+        }
+        for tie in admitted.ties:
+            there = [slot for slot in tie if slot in left]
+            if any(left[slot] != admitted.at(slot) for slot in there):
+                for slot, other in product(there, there):
+                    common = left[slot] & left[other]
+                    left[slot] = common if len(common) else left[slot]
         reps = admitted
-        for slot in _every(admitted):
-            repset = reps.at(slot)
-            assert repset is not None
-            left = self.bounds.of(repset, slot_type(node, slot, self.graph))
-            for other in (o for tie in admitted.ties if slot in tie for o in tie):
-                theirs = admitted.at(other)
-                if theirs is not None:
-                    common = left & self.bounds.of(theirs, slot_type(node, other, self.graph))
-                    left = common if len(common) else left
-            reps = reps.replaced(slot, left)
+        for slot, repset in left.items():
+            reps = reps.replaced(slot, repset)
         return reps
 
     def _rule_out(self, node: Node, admitted: Reps, reps: Reps) -> Generator[Step, None, None]:

@@ -38,7 +38,8 @@ class Dispatch:
     """One run of a shader. operands are bound from 1 on, by name; the last one is written.
 
     params is the uniform block at binding 0, constants are the specialization constants from 0 on,
-    texels the number of invocations.
+    texels the number of invocations. check looks at the values of a run, for what a shader cannot
+    tell, and raises.
     """
 
     shader: str
@@ -48,6 +49,7 @@ class Dispatch:
     constants: tuple[int, ...] = ()
     dot: bool = False
     keep: bool | None = None
+    check: Callable[[Mapping[str, Array]], None] | None = None
 
     @property
     def written(self) -> Placed:

@@ -112,6 +112,9 @@ class VulkanEngine:
             for name, (placed, copy) in segment.downloads.items():
                 at = copy.offset - first
                 values[name] = unpack(raw[at : at + copy.size], placed)
+        for dispatch in (d for node in segment.nodes for d in self._dispatches(node)):
+            if dispatch.check is not None:
+                dispatch.check(values)
         for node in segment.nodes:
             alias = self.bound.get(node.name)
             if isinstance(alias, Alias):

@@ -32,6 +32,7 @@ from qtoolkit.backends.vulkan.tensors import Kind, Placed, described
 from qtoolkit.graph import DType, Graph, Node, leaves
 from qtoolkit.kernel import Kernel
 from qtoolkit.layout import PACKED_AXIS, TEXEL, Reps, nchw
+from qtoolkit.ops.embedding import check_indices
 from qtoolkit.ops.shapes import axis_of
 
 VIEWS = (
@@ -186,14 +187,16 @@ def bind_same(site: Site) -> Bound:
 
 
 def bind_embedding(site: Site) -> Bound:
-    """Rows of a table; every index is looked at on the host first, see `checks`."""
+    """Rows of a table; the shader keeps to its rows, the host looks at the indices."""
     table, indices, y = site.x(0), site.x(1), site.y()
+    rows, name = placed_of(table).type.sizes[0], placed_of(indices).value
     return (
         Dispatch(
             "embedding",
             {"table": table, "indices": indices, "y": y},
             params(table, indices, y, (y.texels,)),
             y.texels,
+            check=lambda values: check_indices(values[name], rows),
         ),
     )
 

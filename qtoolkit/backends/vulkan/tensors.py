@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qtoolkit.errors import ShapeError
 from qtoolkit.graph import DType, TensorType
 from qtoolkit.layout import (
     BUFFER_ORDER,
@@ -141,13 +142,16 @@ def _order(placed: Placed) -> tuple[int, ...]:
 def pack(array: Array, placed: Placed) -> Array:
     """A logical array as the bytes of its texels; cells that only fill up are 0.
 
-    Raises OverflowError for an int64 beyond int32.
+    Raises ShapeError for an int64 beyond int32.
     """
     cells = array.reshape(nchw(array.shape))
     if placed.type.dtype is DType.INT64:
         narrow = cells.astype(np.int32)
         if not np.array_equal(narrow, cells):
-            raise OverflowError(f"%{placed.value} holds an int64 beyond int32")
+            value = int(cells[narrow != cells][0])
+            raise ShapeError(
+                f"%{placed.value} holds {value}, which int32 cannot; shaders have no int64"
+            )
         cells = narrow
     elif placed.unsigned:
         cells = (cells ^ np.uint8(128)).view(np.int8)
