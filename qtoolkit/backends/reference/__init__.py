@@ -55,6 +55,10 @@ def texture_limit(choice: DeviceChoice = None) -> None:
     """There are no textures on the CPU."""
 
 
+def check() -> None:
+    """Nothing beside the package is needed."""
+
+
 def load(graph: Graph, chosen: Mapping[str, Kernel], choice: DeviceChoice = None) -> Engine:
     """Bind the kernels of a graph."""
     no_choice("reference", choice)

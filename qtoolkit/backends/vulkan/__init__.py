@@ -14,6 +14,8 @@ from qtoolkit.backends.vulkan import cells, moving, pool, weighted
 from qtoolkit.backends.vulkan.device import Device, DeviceInfo, devices
 from qtoolkit.backends.vulkan.dispatch import Bound, HostCall, Site
 from qtoolkit.backends.vulkan.engine import VulkanEngine
+from qtoolkit.backends.vulkan.shaders import spirv
+from qtoolkit.backends.vulkan.variants import variants
 from qtoolkit.errors import PlacementError
 from qtoolkit.graph import Graph
 from qtoolkit.kernel import Kernel
@@ -77,6 +79,11 @@ def device(choice: DeviceChoice = None) -> str:
 def texture_limit(choice: DeviceChoice = None) -> int:
     """Cells that a 3D texture may have along an axis."""
     return opened(choice).limits.texture_extent
+
+
+def check() -> None:
+    """Raise MissingDependency where shaders are neither shipped nor cached nor can be compiled."""
+    spirv(*next(variants()))
 
 
 def load(graph: Graph, chosen: Mapping[str, Kernel], choice: DeviceChoice = None) -> Engine:
