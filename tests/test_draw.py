@@ -9,6 +9,7 @@ import pytest
 
 from build import Builder, quantized_conv, tensor
 from qtoolkit import draw
+from qtoolkit.backends.vulkan.tensors import representations
 from qtoolkit.comparison import Comparison, compare
 from qtoolkit.draw import palette
 from qtoolkit.draw.choice import channel_ranges, granularity
@@ -16,10 +17,12 @@ from qtoolkit.draw.frame import caption_of
 from qtoolkit.draw.lanes import HEIGHT, lay_out
 from qtoolkit.draw.modules import blocks
 from qtoolkit.draw.roles import role_counts
-from qtoolkit.errors import BadInput, UnknownName
+from qtoolkit.draw.texels import memory_order
+from qtoolkit.errors import BadInput, ShapeError, UnknownName
 from qtoolkit.execution import Run
 from qtoolkit.graph import DType, Graph, Node, Ref, TensorType, Where
 from qtoolkit.passes.fuse import fuse
+from qtoolkit.pipeline import compile
 from qtoolkit.trace import run_pass
 
 matplotlib.use("agg")
@@ -382,3 +385,61 @@ def test_everything_draws_on_axes_it_is_given():
     assert draw.graph(int8_run().graph, ax=(ax := next(spots))) is ax
     assert draw.timing(int8_run(), ax=(ax := next(spots))) is ax
     assert matplotlib.pyplot.get_fignums() == [figure.number]
+
+
+SIZES = [(1, 6, 2, 3), (2, 5, 1, 3), (2, 3, 5), (3, 5), (7,), (2, 8, 3, 4)]
+
+
+@pytest.mark.parametrize("shape", SIZES, ids=str)
+def test_every_cell_lies_once_in_every_representation(shape):
+    kind = TensorType(shape, DType.FLOAT32)
+    places = representations(kind)
+    assert len(places) == {4: 6, 3: 4, 2: 4, 1: 2}[len(shape)]
+    for place in places:
+        cells = memory_order(kind, place)
+        found = sorted(cells[cells >= 0].tolist())
+        assert found == list(range(kind.numel)), place
+        # The cells of a texel follow each other along the packed axis.
+        step = {"width": 1, "height": shape[-1], "channels": int(np.prod(shape[2:]))}
+        for texel in cells.reshape(-1, 4):
+            real = texel[texel >= 0]
+            assert (np.diff(real) == step[place.layout.name.lower()]).all()
+
+
+def test_layouts_shows_each_cell_in_each_representation():
+    ax = draw.layouts((1, 5, 2, 3))
+    cells = [p for p in ax.patches if p.get_gid() == "cell"]
+    assert len(cells) == 6 * 30
+    titles = [t.get_text() for t in ax.texts if t.get_gid() == "representation"]
+    assert titles == [str(r) for r in representations(TensorType((1, 5, 2, 3), DType.FLOAT32))]
+    for bad in ((1, 30, 30, 30), (0, 3), (1, 1, 1, 1, 1)):
+        with pytest.raises(ShapeError, match="give up to four axes and 1 to 400 cells"):
+            draw.layouts(bad)
+
+
+def test_placement_fills_boxes_by_storage_and_layout_and_counts_them():
+    trace = compile(quantized_conv(), backend="vulkan", storage="texture")
+    ax = draw.placement(trace)
+    boxes = {p.get_gid(): p for p in ax.patches if p.get_gid()}
+    for node in trace.result.nodes:
+        if node.reps and node.name in boxes and node.op != "input":
+            place = node.reps.outputs[0].only
+            names = place.storage.name.lower(), place.layout.name.lower()
+            shown = matplotlib.colors.to_hex(boxes[node.name].get_facecolor()).upper()
+            assert shown == palette.place_colour(*names), node.name
+    assert "textures" in caption_of(ax) and "compiled for vulkan" in caption_of(ax)
+    with pytest.raises(UnknownName, match="not placed"):
+        draw.placement(quantized_conv())
+
+
+def test_error_maps_count_the_codes_that_differ():
+    truth, same = against_float(), compare(float_run(), int8_run(backend="vulkan"))
+    ax = draw.error_maps(truth, same)
+    assert "0 of 75 codes differ" in caption_of(ax)
+    off = np.zeros(SHAPE, np.int64)
+    off[0, 1, 2, 3] = 3
+    other = compare(float_run(), int8_run(off, backend="vulkan"))
+    ax = draw.error_maps(truth, other)
+    assert "1 of 75 codes differ" in caption_of(ax)
+    between = [part.images[0].get_array() for part in ax.child_axes if part.images][2]
+    assert np.count_nonzero(between) == 1 and between[2, 3] == pytest.approx(3, abs=1e-4)

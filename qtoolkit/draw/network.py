@@ -30,25 +30,33 @@ def graph(graph: Graph | Trace, ax: Axes | None = None, title: str = "The graph 
     program = graph.result if isinstance(graph, Trace) else graph
     told = _reasons(graph) if isinstance(graph, Trace) else ()
     picture = lay_out(program)
-    height = picture.height + HEADING + LINE * len(told)
-    ax = start(ax, height, grid=None, width=picture.width)
+    ax, scale = canvas(picture, ax, HEADING + LINE * len(told))
+    _legend(ax, picture, scale)
+    for box in picture.boxes:
+        _draw_box(ax, box, picture.warn, scale)
+    heading(ax, title, "\n".join([_caption(program), *told]))
+    return ax
+
+
+def canvas(picture: Picture, ax: Axes | None, heading: float) -> tuple[Axes, float]:
+    """Axes in the picture's inches with its lanes and wires drawn, and the scale of its type.
+
+    heading: inches that title and caption take above it.
+    """
+    ax = start(ax, picture.height + heading, grid=None, width=picture.width)
     ax.set_axis_off()
     ax.set_xlim(0, picture.width)
     ax.set_ylim(picture.height, 0)
     ax.set_aspect("equal", anchor="NW")
     wide, high = points_of(ax)
     scale = min(1.0, 1.1 * wide / (72 * picture.width), 1.4 * high / (72 * picture.height))
-    _legend(ax, picture, scale)
     for wire in sorted(picture.wires, key=lambda w: w.skip):
-        draw_wire(ax, wire)
-    for box in picture.boxes:
-        _draw_box(ax, box, picture.warn, scale)
+        _draw_wire(ax, wire)
     for lane in picture.lanes:
         ax.text(0, lane.y + 0.085, lane.label, fontsize=8 * scale, color=INK, va="center",
                 fontweight="bold", gid="lane")  # fmt: skip
         ax.text(0, lane.y + 0.215, lane.detail, fontsize=7 * scale, color=MUTED, va="center")
-    heading(ax, title, "\n".join([_caption(program), *told]))
-    return ax
+    return ax, scale
 
 
 def _reasons(trace: Trace) -> tuple[str, ...]:
@@ -101,7 +109,7 @@ def _draw_box(ax: Axes, box: Box, warn: bool, scale: float) -> None:
             ha="center", va="center_baseline", zorder=4)  # fmt: skip
 
 
-def draw_wire(ax: Axes, wire: Wire) -> None:
+def _draw_wire(ax: Axes, wire: Wire) -> None:
     color = INK if wire.skip else WIRE
     path = _rounded(wire.points)
     ax.add_patch(PathPatch(path, facecolor="none", edgecolor=color, linewidth=1.0, zorder=2))

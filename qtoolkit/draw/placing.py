@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from qtoolkit.draw.frame import heading, joined, points_of, start
+from qtoolkit.draw.frame import heading, joined
 from qtoolkit.draw.lanes import HEIGHT, Box, lay_out
-from qtoolkit.draw.network import RADIUS, draw_wire
-from qtoolkit.draw.palette import COPY, INK, MUTED, STORAGE, WIRE, mix, place_colour
+from qtoolkit.draw.network import RADIUS, canvas
+from qtoolkit.draw.palette import COPY, INK, STORAGE, WIRE, mix, place_colour
 from qtoolkit.errors import UnknownName
 from qtoolkit.execution import compiled_for
 from qtoolkit.graph import Graph, Node
@@ -32,23 +32,11 @@ def placement(
     program = graph.result if isinstance(graph, Trace) else graph
     places = placed(program)
     picture = lay_out(program)
-    ax = start(ax, picture.height + HEADING, grid=None, width=picture.width)
-    ax.set_axis_off()
-    ax.set_xlim(0, picture.width)
-    ax.set_ylim(picture.height, 0)
-    ax.set_aspect("equal", anchor="NW")
-    wide, high = points_of(ax)
-    scale = min(1.0, 1.1 * wide / (72 * picture.width), 1.4 * high / (72 * picture.height))
+    ax, scale = canvas(picture, ax, HEADING)
     shown = {box.name: places[box.name] for box in picture.boxes if box.name in places}
     _legend(ax, shown, program, scale)
-    for wire in sorted(picture.wires, key=lambda w: w.skip):
-        draw_wire(ax, wire)
     for box in picture.boxes:
         _box(ax, box, program[box.name], places.get(box.name), scale)
-    for lane in picture.lanes:
-        ax.text(0, lane.y + 0.085, lane.label, fontsize=8 * scale, color=INK, va="center",
-                fontweight="bold", gid="lane")  # fmt: skip
-        ax.text(0, lane.y + 0.215, lane.detail, fontsize=7 * scale, color=MUTED, va="center")
     heading(ax, title, _caption(program, shown))
     return ax
 

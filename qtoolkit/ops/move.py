@@ -13,6 +13,15 @@ from qtoolkit.ops.shapes import Array, Ints, axis_of, viewed
 from qtoolkit.ops.spec import OpSpec
 from qtoolkit.qparams import QParams
 
+# Ops that give the same cells, in row-major order, another shape; and those that change nothing.
+VIEWS = (
+    "aten.view.default", "aten.reshape.default", "aten.flatten.using_ints",
+    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.unsqueeze.default",
+)  # fmt: skip
+IDENTITIES = (
+    "aten.dropout.default", "aten.feature_dropout.default", "aten.clone.default",
+    "aten.contiguous.default", "aten.alias.default", "aten.detach.default",
+)  # fmt: skip
 PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 

@@ -25,15 +25,7 @@ from qtoolkit.kernel import Bound, Kernel
 from qtoolkit.layout import CHANNELS_LAST, Reps
 from qtoolkit.ops import OPS, move
 
-VIEWS = (
-    "aten.view.default", "aten.reshape.default", "aten.flatten.using_ints",
-    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.unsqueeze.default",
-)  # fmt: skip
 COPIES = ("aten.permute.default", "aten.transpose.int", "aten.slice.Tensor")
-SAME = (
-    "aten.dropout.default", "aten.feature_dropout.default", "aten.clone.default",
-    "aten.contiguous.default", "aten.alias.default", "aten.detach.default",
-)  # fmt: skip
 
 
 def bind_reference(op: str) -> Callable[[Sequence[Any]], Bound]:
@@ -145,9 +137,9 @@ def _same_reps(node: Node, graph: Graph) -> Reps:
 
 
 KERNELS: dict[str, tuple[Kernel, ...]] = {
-    **{op: (Kernel("numpy_view", op, bind_reference(op), plain_reps),) for op in VIEWS},
+    **{op: (Kernel("numpy_view", op, bind_reference(op), plain_reps),) for op in move.VIEWS},
     **{op: (Kernel("numpy_copy", op, bind_reference(op), plain_reps),) for op in COPIES},
-    **{op: (Kernel("same", op, bind_same, _same_reps),) for op in SAME},
+    **{op: (Kernel("same", op, bind_same, _same_reps),) for op in move.IDENTITIES},
     **{
         op: (Kernel("numpy_pad", op, bind_pad, _pad_reps),)
         for op in ("aten.pad.default", "aten.constant_pad_nd.default")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qtoolkit.backends.vulkan.descriptors import Launch, Resource, bindings
 from qtoolkit.backends.vulkan.device import Device
 from qtoolkit.backends.vulkan.dispatch import (
     Alias,
@@ -19,7 +20,7 @@ from qtoolkit.backends.vulkan.dispatch import (
     Operand,
 )
 from qtoolkit.backends.vulkan.memory import Arena
-from qtoolkit.backends.vulkan.recording import Copy, Launch, Recording, Resource, bindings
+from qtoolkit.backends.vulkan.recording import Copy, Recording
 from qtoolkit.backends.vulkan.tensors import Kind, Placed, pack, unpack
 from qtoolkit.graph import Graph, Node, Ref, value_name
 

@@ -33,16 +33,9 @@ from qtoolkit.graph import DType, Graph, Node, leaves
 from qtoolkit.kernel import Kernel
 from qtoolkit.layout import PACKED_AXIS, TEXEL, Reps, nchw
 from qtoolkit.ops.embedding import check_indices
+from qtoolkit.ops.move import IDENTITIES, VIEWS
 from qtoolkit.ops.shapes import axis_of
 
-VIEWS = (
-    "aten.view.default", "aten.reshape.default", "aten.flatten.using_ints",
-    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.unsqueeze.default",
-)  # fmt: skip
-SAME = (
-    "aten.dropout.default", "aten.feature_dropout.default", "aten.clone.default",
-    "aten.contiguous.default", "aten.alias.default", "aten.detach.default", "getitem",
-)  # fmt: skip
 BORDERS = ("constant", "reflect", "replicate", "circular")
 
 
@@ -262,7 +255,7 @@ def _same(op: str) -> Kernel:
 
 KERNELS: dict[str, tuple[Kernel, ...]] = {
     **{op: (Kernel("view", op, bind_view, _flat_reps, _not_moved),) for op in VIEWS},
-    **{op: (_same(op),) for op in SAME},
+    **{op: (_same(op),) for op in (*IDENTITIES, "getitem")},
     **{
         op: (Kernel("pad", op, bind_pad, any_reps, _not_moved),)
         for op in ("aten.pad.default", "aten.constant_pad_nd.default")

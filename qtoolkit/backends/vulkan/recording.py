@@ -4,32 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from qtoolkit.backends.vulkan.binding import Handles, Parts
+from qtoolkit.backends.vulkan.descriptors import Launch, Resource, bind
 from qtoolkit.backends.vulkan.device import Device
 from qtoolkit.backends.vulkan.memory import Arena, Buffer, Image, whole
-from qtoolkit.backends.vulkan.pipelines import (
-    STORAGE,
-    TEXTURE,
-    UNIFORM,
-    Pipeline,
-    descriptor_type,
-)
 
 LOCAL_SIZE = 64  # as in shaders/include/invocation.glsl
-Resource = Buffer | Image
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Launch:
-    """A dispatch with everything it binds, the last resource being written."""
-
-    pipeline: Pipeline
-    resources: tuple[Resource, ...]
-    params: NDArray[np.int32]
-    texels: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,7 +142,8 @@ class Recording:
 
     def launches(self, launches: Mapping[str, Sequence[Launch]]) -> None:
         """All dispatches, those of a node between two timestamps; barriers where one is due."""
-        bound = self._bind([launch for each in launches.values() for launch in each])
+        every = [launch for each in launches.values() for launch in each]
+        bound = bind(every, self.device, self.arena, self.handles)
         self._make_queries(2 * len(launches))
         written: set[int] = set()
         vk, at = self.device.vk, iter(bound)
@@ -253,82 +234,3 @@ class Recording:
         self.queries = parts.made("vkCreateQueryPool", self.device.handle, info=info)
         self.handles.keep("vkDestroyQueryPool", self.queries)
         self.lib.vkCmdResetQueryPool(self.commands, self.queries, 0, count)
-
-    def _bind(self, launches: Sequence[Launch]) -> list[Any]:
-        """A descriptor set for each launch, its parameters in one uniform buffer."""
-        if not launches:
-            return []
-        step = max(self.device.limits.uniform_alignment, 16)
-        starts, end = [], 0
-        for launch in launches:
-            starts.append(end)
-            end += -(-launch.params.nbytes // step) * step
-        uniform = self.arena.buffer(end, "uniform", host=True)
-        assert uniform.mapped is not None
-        for launch, start in zip(launches, starts, strict=True):
-            raw = np.ascontiguousarray(launch.params).view(np.uint8)
-            uniform.mapped[start : start + raw.size] = raw
-        sets = self._sets(launches)
-        for launch, start, made in zip(launches, starts, sets, strict=True):
-            self._write(made, launch, uniform, start)
-        return sets
-
-    def _sets(self, launches: Sequence[Launch]) -> list[Any]:
-        parts = Parts()
-        kinds = [kind for launch in launches for kind in bindings(launch.resources)]
-        sizes = [
-            parts.struct(
-                "DescriptorPoolSize",
-                type=descriptor_type(parts, kind),
-                descriptorCount=kinds.count(kind),
-            )
-            for kind in sorted(set(kinds))
-        ]
-        info = parts.struct(
-            "DescriptorPoolCreateInfo", maxSets=len(launches), poolSizeCount=len(sizes),
-            pPoolSizes=parts.array("VkDescriptorPoolSize", sizes),
-        )  # fmt: skip
-        device = self.device.handle
-        pool = parts.made("vkCreateDescriptorPool", device, info=info)
-        self.handles.keep("vkDestroyDescriptorPool", pool)
-        layouts = parts.array(
-            "VkDescriptorSetLayout", [launch.pipeline.set_layout for launch in launches]
-        )
-        info = parts.struct(
-            "DescriptorSetAllocateInfo", descriptorPool=pool,
-            descriptorSetCount=len(launches), pSetLayouts=layouts,
-        )  # fmt: skip
-        out = parts.new("VkDescriptorSet[]", len(launches))
-        made = self.lib.vkAllocateDescriptorSets(device, info, out)
-        parts.check(made, "vkAllocateDescriptorSets")
-        return list(out)
-
-    def _write(self, made: Any, launch: Launch, uniform: Buffer, start: int) -> None:
-        parts, vk = Parts(), self.device.vk
-        writes = []
-        for i, (kind, resource) in enumerate(
-            zip(bindings(launch.resources), (uniform, *launch.resources), strict=True)
-        ):
-            write = parts.struct(
-                "WriteDescriptorSet", dstSet=made, dstBinding=i, descriptorCount=1,
-                descriptorType=descriptor_type(parts, kind),
-            )  # fmt: skip
-            if isinstance(resource, Image):
-                write.pImageInfo = parts.struct(
-                    "DescriptorImageInfo", imageView=resource.view,
-                    imageLayout=vk.VK_IMAGE_LAYOUT_GENERAL,
-                )  # fmt: skip
-            else:
-                write.pBufferInfo = parts.struct(
-                    "DescriptorBufferInfo", buffer=resource.handle,
-                    offset=start if i == 0 else 0,
-                    range=launch.params.nbytes if i == 0 else resource.size,
-                )  # fmt: skip
-            writes.append(write)
-        array = parts.array("VkWriteDescriptorSet", writes)
-        self.lib.vkUpdateDescriptorSets(self.device.handle, len(writes), array, 0, parts.ffi.NULL)
-
-
-def bindings(resources: Sequence[Resource]) -> tuple[str, ...]:
-    """The kinds of binding of a launch: the uniform block, then its resources."""
-    return (UNIFORM, *(TEXTURE if isinstance(r, Image) else STORAGE for r in resources))
