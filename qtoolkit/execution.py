@@ -83,6 +83,11 @@ def load(graph: Graph, backend: str | None = None, device: DeviceChoice = None) 
     """Bind every node's kernel once, packing its weights; call the result with inputs."""
     chosen = backend or compiled_for(graph)
     table = backends.kernels(chosen)
+    made_for = compiled_for(graph)
+    if chosen != "reference" and made_for not in (chosen, "reference"):
+        raise UnsupportedOp(
+            f"the graph was compiled for {made_for}; compile it again with backend={chosen!r}"
+        )
     lacking: list[str] = []
     kernels: dict[str, Kernel] = {}
     for node in graph.nodes:

@@ -17,7 +17,14 @@ from qtoolkit import backends
 from qtoolkit.backends.vulkan import Device, VulkanEngine, load_on, opened
 from qtoolkit.backends.vulkan.recording import Recording
 from qtoolkit.backends.vulkan.weighted import factors
-from qtoolkit.errors import PlacementError, QParamError, ShapeError, UnknownName, VulkanError
+from qtoolkit.errors import (
+    PlacementError,
+    QParamError,
+    ShapeError,
+    UnknownName,
+    UnsupportedOp,
+    VulkanError,
+)
 from qtoolkit.execution import Run, load
 from qtoolkit.graph import DType, Graph, TensorType
 from qtoolkit.layout import Layout, RepSet, Storage, TensorRepr
@@ -207,6 +214,12 @@ def test_a_graph_that_was_not_placed_is_refused() -> None:
     graph = b.graph(b.op("y", "q8_clamp", (x, -5, 5), tensor(1, 4, 5, 5, dtype=DType.INT8)))
     with pytest.raises(PlacementError, match="%y is not placed; compile the graph"):
         qt.execute(graph, np.zeros((1, 4, 5, 5), np.int8), backend="vulkan")
+
+
+def test_a_graph_compiled_for_another_backend_is_refused(lite_quantized: Graph) -> None:
+    placed = qt.compile(lite_quantized, backend="vulkan").result
+    with pytest.raises(UnsupportedOp, match="compiled for vulkan; compile it again with backend="):
+        qt.execute(placed, np.zeros((1, 3, 224, 224), np.float32), backend="numba")
 
 
 def test_a_closed_executable_says_so() -> None:

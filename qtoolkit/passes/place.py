@@ -123,7 +123,8 @@ class _Place:
             assert had is not None and left is not None
             over = self.bounds.too_large(had, slot_type(node, slot, self.graph))
             if left != had:
-                asked = over or f"storage={self.bounds.storage!r} asks"
+                asked = f"storage={self.bounds.storage!r} asks"
+                asked = over if over and self.bounds.storage != BUFFER else asked
                 why: tuple[object, ...] = ("{0}: {1}, as {2}", left, asked)
                 now = self._reps(node.name).replaced(slot, left)
                 yield self._set(node.name, now, "bound", (slot,), why, None)
