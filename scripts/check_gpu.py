@@ -16,7 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from test_vulkan_conformance import BY_SHADERS, WITH_DOTS, accepting, check
+from test_vulkan_conformance import BY_SHADERS, WITH_FEATURES, accepting, check
 
 import qtoolkit as qt
 from qtoolkit.backends.vulkan import Device, opened
@@ -84,16 +84,16 @@ def main() -> int:
     right = True
     with Device(asked.device, validation=asked.validation) as device:
         print(f"{date.today()}: {device}")
-        print(f"  {device.limits}, integer dot product: {device.dot}")
+        print(f"  {device.limits}, features: {', '.join(sorted(device.features))}")
         print("every shader, example and representation:")
         right &= conform(device, BY_SHADERS)
         print(f"  {len(device.pipelines.made)} pipelines, {len(device.messages)} messages")
         for message in device.messages[:5]:
             print(f"    {message}")
         right &= not device.messages
-    with Device(asked.device, validation=asked.validation, dot=False) as device:
-        print("packed words alone, without the dot product:")
-        right &= conform(device, WITH_DOTS) and not device.messages
+    with Device(asked.device, validation=asked.validation, plain=True) as device:
+        print("packed words alone, no optional feature used:")
+        right &= conform(device, WITH_FEATURES) and not device.messages
     for path, x in zip(asked.networks[::2], asked.networks[1::2], strict=True):
         right &= network(path, np.load(x), asked.device)
     opened(asked.device).close()

@@ -2,14 +2,24 @@
 #extension GL_GOOGLE_include_directive : require
 // Convolution of codes with any groups, cell by cell: where groups do not fill whole texels.
 
+#if BYTES
+#extension GL_EXT_shader_8bit_storage : require
+#endif
+
 #include "codes.glsl"
 #include "tensor.glsl"
 #include "invocation.glsl"
 #include "requantize.glsl"
 #include "conv.glsl"
 
-// [O][Kh][Kw][C/groups], four cells in a word.
+// [O][Kh][Kw][C/groups], one after the other.
+#if BYTES
+layout(binding = 2, std430) readonly buffer Weights { int8_t weights[]; };
+int weight(int k) { return int(weights[k]); }
+#else
 layout(binding = 2, std430) readonly buffer Weights { int weights[]; };
+int weight(int k) { return unpack(weights[k >> 2], k & 3); }
+#endif
 
 int sum_of(ivec4 p, int o, int w_zero) {
     int first = o / u.group_outputs * u.group_inputs;
@@ -23,7 +33,7 @@ int sum_of(ivec4 p, int o, int w_zero) {
             for (int c = 0; c < u.group_inputs; ++c, ++k) {
                 if (!padded) {
                     int x = x_cell(u.x, ivec4(p.x, first + c, h, w));
-                    sum += (x - u.x_zero) * (unpack(weights[k / 4], k % 4) - w_zero);
+                    sum += (x - u.x_zero) * (weight(k) - w_zero);
                 }
             }
         }

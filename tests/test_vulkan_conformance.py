@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from qtoolkit.backends.vulkan import KERNELS, Device, load_on
-from qtoolkit.backends.vulkan.dispatch import Site
+from qtoolkit.backends.vulkan.dispatch import FEATURES, Site
 from qtoolkit.backends.vulkan.recording import Recording
 from qtoolkit.backends.vulkan.tensors import Kind
 from qtoolkit.backends.vulkan.variants import variants
@@ -26,7 +26,7 @@ from qtoolkit.ops.examples import one_node
 Array = np.ndarray[Any, Any]
 EXEMPLIFIED = tuple(name for name, spec in OPS.items() if any(True for _ in spec.examples()))
 BY_SHADERS = tuple(op for op in EXEMPLIFIED if len(KERNELS[op]) > 1)
-WITH_DOTS = ("q8_conv2d", "q8_conv1d", "q8_linear")
+WITH_FEATURES = ("q8_conv2d", "q8_conv1d", "q8_linear")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def device() -> Iterator[Device]:
 
 @pytest.fixture(scope="module")
 def plain_device() -> Iterator[Device]:
-    """A device whose integer dot product is left unused."""
-    with Device(validation=True, dot=False) as opened:
+    """A device whose optional features are left unused."""
+    with Device(validation=True, plain=True) as opened:
         yield opened
 
 
@@ -147,9 +147,13 @@ def test_shaders_equal_the_reference_in_every_representation(device: Device, op:
     assert ran == {k.name for k in KERNELS[op]} - {"host"}, "a kernel takes no example"
 
 
-@pytest.mark.parametrize("op", WITH_DOTS)
+@pytest.mark.parametrize("op", WITH_FEATURES)
 def test_packed_words_alone_give_the_same(plain_device: Device, op: str) -> None:
     assert run_all(plain_device, op)
+
+
+def test_lavapipe_has_the_features_that_shaders_can_use(device: Device) -> None:
+    assert not device.info.name.startswith("llvmpipe") or device.features == set(FEATURES)
 
 
 def test_every_exemplified_op_on_codes_has_a_shader() -> None:
@@ -262,8 +266,8 @@ def test_exactly_the_variants_that_a_wheel_ships_are_asked_for() -> None:
                 for node in graph.nodes:
                     bound = kernel.bind(Site(node, graph)) if node.op != "input" else ()
                     for dispatch in bound if isinstance(bound, tuple) else ():
-                        for dot in (False, True):
-                            told = sorted(dispatch.defines(dot).items())
+                        for features in ((), FEATURES):
+                            told = sorted(dispatch.defines(features).items())
                             asked.add((dispatch.shader, *map(str, told)))
     listed = {(shader, *map(str, sorted(defines.items()))) for shader, defines in variants()}
     assert asked <= listed

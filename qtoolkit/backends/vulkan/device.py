@@ -7,6 +7,7 @@ from typing import Any
 from weakref import WeakSet
 
 from qtoolkit.backends.vulkan.binding import REMEDY, Handles, Parts, package
+from qtoolkit.backends.vulkan.dispatch import BYTES, DOT
 from qtoolkit.backends.vulkan.pipelines import Pipelines
 from qtoolkit.errors import MissingDependency, UnknownName, VulkanError
 
@@ -175,13 +176,13 @@ class Device:
     """An open device with one compute queue. Use it from one thread at a time: hold `lock`.
 
     choice: an index, a part of the name, or None for the best. validation: keep the messages of
-    the validation layer, synchronization checks included, in `messages`. dot: False keeps to
-    shaders without the integer dot product. What is made from it, engines among them, is freed
+    the validation layer, synchronization checks included, in `messages`. plain: use no optional
+    feature, only what every driver runs. What is made from it, engines among them, is freed
     before it, and it is itself if it is left to the garbage collector.
     """
 
     def __init__(
-        self, choice: int | str | None = None, validation: bool = False, dot: bool = True
+        self, choice: int | str | None = None, validation: bool = False, plain: bool = False
     ) -> None:
         self.lock = RLock()
         self.open = False
@@ -201,7 +202,7 @@ class Device:
             self.vk, self.ffi, self.lib = (
                 self.instance.vk, self.instance.vk.ffi, self.instance.vk.lib,
             )  # fmt: skip
-            self.dot = dot and self._has_dot()
+            self.features = frozenset[str]() if plain else self._features()
             self.family, timestamp_bits = self._compute_family()
             self.limits, self.memory_types = self._limits(timestamp_bits)
             self.handle = self._create()
@@ -279,14 +280,15 @@ class Device:
             timestamp_bits,
         ), flags
 
-    def _has_dot(self) -> bool:
-        """The integer dot product is there, be it emulated."""
+    def _features(self) -> frozenset[str]:
+        """Those of FEATURES that the device has; the dot product may be emulated."""
         parts = Parts()
-        dot = parts.struct("PhysicalDeviceShaderIntegerDotProductFeatures")
+        dot, stored = _feature_structs(parts)
         self.lib.vkGetPhysicalDeviceFeatures2(
             self.physical, parts.struct("PhysicalDeviceFeatures2", pNext=dot)
         )
-        return bool(dot.shaderIntegerDotProduct)
+        there = {DOT: dot.shaderIntegerDotProduct, BYTES: stored.storageBuffer8BitAccess}
+        return frozenset(name for name, has in there.items() if has)
 
     def _compute_family(self) -> tuple[int, int]:
         """A queue family that computes, and how many bits its timestamps have."""
@@ -308,8 +310,14 @@ class Device:
             pQueuePriorities=parts.array("float", [1.0]),
         )
         info = parts.struct("DeviceCreateInfo", queueCreateInfoCount=1, pQueueCreateInfos=queue)
-        if self.dot:
-            info.pNext = parts.struct(
-                "PhysicalDeviceShaderIntegerDotProductFeatures", shaderIntegerDotProduct=1
-            )
+        dot, stored = _feature_structs(parts)
+        dot.shaderIntegerDotProduct = DOT in self.features
+        stored.storageBuffer8BitAccess = BYTES in self.features
+        info.pNext = dot
         return parts.made("vkCreateDevice", self.physical, info=info)
+
+
+def _feature_structs(parts: Parts) -> tuple[Any, Any]:
+    """The structs that ask for, and tell of, FEATURES; the second hangs on the first."""
+    stored = parts.struct("PhysicalDevice8BitStorageFeatures")
+    return parts.struct("PhysicalDeviceShaderIntegerDotProductFeatures", pNext=stored), stored

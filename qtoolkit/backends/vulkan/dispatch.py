@@ -1,6 +1,6 @@
 """What a kernel asks of a device, as data: dispatches, constants in shader form, host calls."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,9 @@ from qtoolkit.kernel import RUNTIME
 from qtoolkit.layout import CONTIGUOUS
 
 Array = NDArray[Any]
+# Optional features of devices, by the #define of the shaders that use them: the integer dot
+# product, and buffers of 8-bit integers. Without them shaders unpack words.
+FEATURES = DOT, BYTES = ("DOT", "BYTES")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +41,8 @@ class Dispatch:
     """One run of a shader. operands are bound from 1 on, by name; the last one is written.
 
     params is the uniform block at binding 0, constants are the specialization constants from 0 on,
-    texels the number of invocations. check looks at the values of a run, for what a shader cannot
+    texels the number of invocations. feature: the optional one, of FEATURES, that the shader can
+    make use of. check looks at the values of a run, for what a shader cannot
     tell, and raises.
     """
 
@@ -47,7 +51,7 @@ class Dispatch:
     params: NDArray[np.int32]
     texels: int
     constants: tuple[int, ...] = ()
-    dot: bool = False
+    feature: str | None = None
     keep: bool | None = None
     check: Callable[[Mapping[str, Array]], None] | None = None
 
@@ -57,8 +61,8 @@ class Dispatch:
         assert isinstance(last, Placed)
         return last
 
-    def defines(self, dot: bool) -> dict[str, int]:
-        """The #defines of the variant; dot: the device has the integer dot product."""
+    def defines(self, features: Collection[str]) -> dict[str, int]:
+        """The #defines of the variant for a device that has `features`."""
         found: dict[str, int] = {}
         for name, operand in self.operands.items():
             placed = operand.placed if isinstance(operand, Constant) else operand
@@ -66,8 +70,8 @@ class Dispatch:
                 found[f"{name.upper()}_TEXTURE"] = int(placed.texture)
                 if name == "x" and self.shader in BY_KIND:
                     found["X_KIND"] = int(placed.kind)
-        if self.dot:
-            found["DOT"] = int(dot)
+        if self.feature is not None:
+            found[self.feature] = int(self.feature in features)
         if self.keep is not None:
             found["KEEP"] = int(self.keep)
         return found

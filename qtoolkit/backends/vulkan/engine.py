@@ -211,7 +211,7 @@ class VulkanEngine:
             resources = tuple(self._resource(o) for o in dispatch.operands.values())
             pipeline = pipelines.pipeline(
                 dispatch.shader,
-                dispatch.defines(self.device.dot),
+                dispatch.defines(self.device.features),
                 bindings(resources),
                 dispatch.constants,
             )

@@ -39,6 +39,7 @@ X_KINDS: dict[str, Sequence[tuple[Kind, int]]] = {
 SWITCHES: dict[str, tuple[str, ...]] = {
     "q8_conv2d": ("DOT",),
     "q8_conv2d_pointwise": ("DOT",),
+    "q8_conv2d_grouped": ("BYTES",),
     "q8_linear": ("DOT",),
     "gather": ("KEEP",),
 }

@@ -16,7 +16,16 @@ from qtoolkit.backends.vulkan.demands import (
     is_runtime,
     of,
 )
-from qtoolkit.backends.vulkan.dispatch import Blob, Bound, Dispatch, Site, bits, params
+from qtoolkit.backends.vulkan.dispatch import (
+    BYTES,
+    DOT,
+    Blob,
+    Bound,
+    Dispatch,
+    Site,
+    bits,
+    params,
+)
 from qtoolkit.errors import QParamError
 from qtoolkit.graph import Graph, Node
 from qtoolkit.kernel import Kernel
@@ -122,7 +131,13 @@ class Conv:
         )  # fmt: skip
 
     def dispatch(
-        self, site: Site, shader: str, weights: Array, bias: Array, groups: Pair, dot: bool
+        self,
+        site: Site,
+        shader: str,
+        weights: Array,
+        bias: Array,
+        groups: Pair,
+        feature: str | None = None,
     ) -> tuple[Dispatch, ...]:
         """groups: inputs and outputs of a group, in the shader's units."""
         x, y = site.x(), site.y()
@@ -131,7 +146,7 @@ class Conv:
             y.texels, *self.w.shape[2:], *self.stride, *self.padding, *self.dilation, self.x_zero,
             *self.y_codes, *groups, self.w.shape[1],
         )  # fmt: skip
-        constants = (MODES.index(self.mode), int(np.any(self.w_zero))) if dot else (
+        constants = (MODES.index(self.mode), int(np.any(self.w_zero))) if feature == DOT else (
             MODES.index(self.mode),
         )  # fmt: skip
         return (
@@ -141,7 +156,7 @@ class Conv:
                 params(x, y, numbers),
                 y.texels,
                 constants,
-                dot,
+                feature,
             ),
         )
 
@@ -154,7 +169,7 @@ def bind_dense(site: Site) -> Bound:
     packed = words(w.transpose(0, 4, 5, 2, 1, 3))
     bias = folded_bias(c.w, c.bias, c.x_zero, c.w_zero, prod(c.w.shape[1:]))
     groups = up(Cg) // TEXEL, up(O // c.groups) // TEXEL
-    return c.dispatch(site, "q8_conv2d", packed, bias, groups, dot=True)
+    return c.dispatch(site, "q8_conv2d", packed, bias, groups, DOT)
 
 
 def bind_pointwise(site: Site) -> Bound:
@@ -164,7 +179,7 @@ def bind_pointwise(site: Site) -> Bound:
     packed = matrix(c.w.reshape(O, C))
     bias = folded_bias(c.w, c.bias, c.x_zero, c.w_zero, C)
     groups = up(C) // TEXEL, up(O) // TEXEL
-    return c.dispatch(site, "q8_conv2d_pointwise", packed, bias, groups, dot=True)
+    return c.dispatch(site, "q8_conv2d_pointwise", packed, bias, groups, DOT)
 
 
 def bind_depthwise(site: Site) -> Bound:
@@ -172,7 +187,7 @@ def bind_depthwise(site: Site) -> Bound:
     c = Conv.of(site)
     O, _, Kh, Kw = c.w.shape
     w = padded(c.w.reshape(O, Kh, Kw), up(O)).reshape(-1, TEXEL, Kh, Kw).transpose(0, 2, 3, 1)
-    return c.dispatch(site, "q8_conv2d_depthwise", words(w), c.bias, (1, 1), dot=False)
+    return c.dispatch(site, "q8_conv2d_depthwise", words(w), c.bias, (1, 1))
 
 
 def bind_grouped(site: Site) -> Bound:
@@ -182,7 +197,7 @@ def bind_grouped(site: Site) -> Bound:
     flat = np.ascontiguousarray(c.w.transpose(0, 2, 3, 1)).reshape(-1)
     packed = words(padded(flat, up(flat.size)))
     groups = Cg, O // c.groups
-    return c.dispatch(site, "q8_conv2d_grouped", packed, c.bias, groups, dot=False)
+    return c.dispatch(site, "q8_conv2d_grouped", packed, c.bias, groups, BYTES)
 
 
 def matrix(w: NDArray[np.int8]) -> NDArray[np.int32]:
@@ -209,7 +224,7 @@ def bind_linear(site: Site) -> Bound:
             params(x, y, (y.texels, *y_codes)),
             y.texels,
             (MODES.index(mode), int(np.any(zeros))),
-            dot=True,
+            feature=DOT,
         ),
     )
 
