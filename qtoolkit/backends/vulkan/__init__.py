@@ -82,8 +82,13 @@ def texture_limit(choice: DeviceChoice = None) -> int:
 
 
 def check() -> None:
-    """Raise MissingDependency where shaders are neither shipped nor cached nor can be compiled."""
-    spirv(*next(variants()))
+    """Raise MissingDependency or ShaderError if there is a shader that could not be run.
+
+    Every variant is looked for, 0.1 s where all are shipped or cached: a network is not to fail at
+    the one that somebody edited.
+    """
+    for shader, defines in variants():
+        spirv(shader, defines)
 
 
 def load(graph: Graph, chosen: Mapping[str, Kernel], choice: DeviceChoice = None) -> Engine:
