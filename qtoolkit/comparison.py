@@ -76,8 +76,9 @@ class Comparison:
 
     @property
     def mean_sqnr_db(self) -> float | None:
-        """Mean over the rows with a finite SQNR; None if there is none."""
-        found = [r.metrics.sqnr_db for r in self.rows if r.metrics.sqnr_db is not None]
+        """Mean over the rows with a finite SQNR, copies left out; None if there is none."""
+        rows = [r for r in self.rows if r.op != "transition"]
+        found = [r.metrics.sqnr_db for r in rows if r.metrics.sqnr_db is not None]
         return float(np.mean(found)) if found else None
 
     def pair(self, name: str) -> tuple[NDArray[np.float32], NDArray[np.float32], QParams | None]:

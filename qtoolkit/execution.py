@@ -84,7 +84,8 @@ def load(graph: Graph, backend: str | None = None, device: DeviceChoice = None) 
     chosen = backend or compiled_for(graph)
     table = backends.kernels(chosen)
     made_for = compiled_for(graph)
-    if chosen != "reference" and made_for not in (chosen, "reference"):
+    lowered = any(node.kernel for node in graph.nodes)
+    if lowered and chosen not in (made_for, "reference"):
         raise UnsupportedOp(
             f"the graph was compiled for {made_for}; compile it again with backend={chosen!r}"
         )

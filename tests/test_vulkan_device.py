@@ -104,7 +104,7 @@ def test_a_device_is_chosen_by_index_and_by_any_part_of_its_name() -> None:
 
 @pytest.mark.parametrize("choice", [99, -1, "99", "-1", "no such", "", " ", "²"])
 def test_an_unknown_device_is_refused_with_a_list_of_what_there_is(choice: int | str) -> None:
-    names = "; ".join(f"{d.index}: {d.name}" for d in devices())
+    names = "; ".join(f"{d.index} = {d.name}" for d in devices())
     with pytest.raises(UnknownName) as refused:
         Device(choice)
     assert names in str(refused.value) and "\n" not in str(refused.value)

@@ -154,11 +154,13 @@ def explore(
             return compile(graph, backend=backend, storage=storage, device=device)
 
         traces = {b: compiled(quantized[weights], b) for b in backends}
-        beside = None if other is None else compiled(quantized[other], backends[-1])
     job = Job(weights, program, traces, device)
-    refused, accuracy = None, None
+    refused, accuracy, beside = None, None, None
     try:
         with clock.stage("load kernels"):
+            unavailable |= job.try_devices(model.example)
+            traces = dict(job.traces)
+            beside = None if other is None else compiled(quantized[other], job.last)
             job.load(beside, model.example)
         for name, x in model.evaluation:
             with clock.stage(f"run {name}"):
@@ -170,6 +172,7 @@ def explore(
         refused = str(why)
     finally:
         job.close()
+    backends = tuple(traces)
     fused = traces[backends[0]]["fuse"]
     return Exploration(
         name=model.name,
@@ -193,7 +196,7 @@ def explore(
         seconds=clock.seconds,
         refused=refused,
         unavailable=unavailable,
-        storage=storage,
+        storage=storage if any(b in DEVICES for b in backends) else MIXED,
         device=device,
     )
 

@@ -85,8 +85,8 @@ class Tally:
 
 
 def mean_sqnr_db(nodes: Sequence[NodeSummary]) -> float | None:
-    """Mean over the nodes with a finite SQNR; None if there is none."""
-    found = [n.sqnr_db for n in nodes if n.sqnr_db is not None]
+    """Mean over the nodes with a finite SQNR, copies left out; None if there is none."""
+    found = [n.sqnr_db for n in nodes if n.sqnr_db is not None and n.op != "transition"]
     return float(np.mean(found)) if found else None
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from qtoolkit.backends import DEVICES, DeviceChoice
 from qtoolkit.comparison import compare, logits, top1
+from qtoolkit.errors import ShapeError, VulkanError
 from qtoolkit.execution import Executable, Run
 from qtoolkit.execution import load as bind
 from qtoolkit.exploration.findings import Compared, ImageResult, Tally, other_than
@@ -22,10 +23,9 @@ class Job:
     def __init__(
         self, weights: str, program: Any, traces: Mapping[str, Trace], device: DeviceChoice
     ) -> None:
-        self.weights, self.program, self.traces = weights, program, traces
+        self.weights, self.program, self.traces = weights, program, dict(traces)
         self.device = device
         self.other = other_than(weights)
-        self.last = list(traces)[-1]
         self.executables: dict[str, Executable] = {}
         self.images: list[ImageResult] = []
         self.tally, self.other_tally = Tally(), Tally()
@@ -33,16 +33,39 @@ class Job:
         self.first_difference: dict[str, Any] | None = None
         self.runs: dict[str, Run] = {}
 
+    @property
+    def last(self) -> str:
+        """The backend whose results are shown."""
+        return list(self.traces)[-1]
+
+    def try_devices(self, example: Any) -> dict[str, str]:
+        """Load devices and run each once; those that cannot hold the network are dropped, with why.
+
+        Raises UnsupportedOp listing what a device's backend lacks.
+        """
+        dropped: dict[str, str] = {}
+        for backend in [b for b in self.traces if b in DEVICES]:
+            try:
+                self.executables[backend] = self._bound(self.traces[backend])
+                self.executables[backend](example)
+            except (VulkanError, ShapeError) as why:
+                dropped[backend] = str(why)
+                del self.traces[backend]
+                if backend in self.executables:
+                    self.executables.pop(backend).close()
+        return dropped
+
     def load(self, beside: Trace | None, example: Any) -> None:
         """Bind every kernel and run each once, so that no compiling counts as a node's time.
 
         Raises UnsupportedOp listing what some backend lacks.
         """
         for backend, trace in self.traces.items():
-            self.executables[backend] = self._bound(trace)
+            if backend not in self.executables:
+                self.executables[backend] = self._bound(trace)
         if self.other is not None and beside is not None:
             self.executables[self.other] = self._bound(beside)
-        for backend in self.traces.keys() - {"reference"}:
+        for backend in self.traces.keys() - {"reference", *DEVICES}:
             self.executables[backend](example)
 
     def _bound(self, trace: Trace) -> Executable:

@@ -179,14 +179,39 @@ def adaptive_avg_pool1d(x: Array, output_size: Ints) -> Array:
 def max_pool2d(
     x: Array, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> Array:
-    """The greatest cell of each window of x[...,H,W], codes or floats; padding is ignored."""
+    """The greatest cell of each window of x[...,H,W], codes or floats; padding is ignored.
+
+    Cells are looked at in row-major order, and the first of equal ones stays, as in torch: it tells
+    the sign of a zero. NaN wins.
+    """
     rows, columns = _grid(x, kernel_size, stride, padding, dilation, ceil_mode)
     # With dilation a window may see nothing but padding.
     least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    across = [x[..., list(c)].max(axis=-1, initial=least) for c, _ in columns]
-    partial = np.stack(across, axis=-1)
-    down = [partial[..., list(r), :].max(axis=-2, initial=least) for r, _ in rows]
-    return np.stack(down, axis=-2)
+    steps, spread = (per_axis(v, 2, "kernel_size") for v in (kernel_size, dilation))
+    starts = [
+        [i * s - p for i in range(len(spans_))]
+        for spans_, s, p in zip(
+            (rows, columns),
+            strides_or_kernel(stride, steps),
+            per_axis(padding, 2, "padding"),
+            strict=True,
+        )
+    ]
+    most = np.full((*x.shape[:-2], len(rows), len(columns)), least, x.dtype)
+    for i in range(steps[0]):
+        for j in range(steps[1]):
+            down, inside_h = _seen(starts[0], i * spread[0], x.shape[-2])
+            across, inside_w = _seen(starts[1], j * spread[1], x.shape[-1])
+            cells = x[..., down[:, None], across]
+            taken = (cells > most) | (cells != cells)
+            most = np.where(taken & inside_h[:, None] & inside_w, cells, most)
+    return most
+
+
+def _seen(starts: Sequence[int], offset: int, size: int) -> tuple[Array, Array]:
+    """Which cell one tap of each window sees, kept within the axis, and whether it lies inside."""
+    at = np.array(starts, np.int64) + offset
+    return np.clip(at, 0, max(size - 1, 0)), (at >= 0) & (at < size)
 
 
 def max_pool1d(

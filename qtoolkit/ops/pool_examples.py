@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from qtoolkit.ops.examples import codes, qrange, reals
 from qtoolkit.ops.spec import Example
 
@@ -85,3 +87,5 @@ def max_examples() -> Iterator[Example]:
     yield Example("all at the lowest code", (low, *padded))
     yield Example("uint8", (codes(1, 5, 7, 7, dtype="uint8"), *padded))
     yield Example("float", (reals(1, 5, 7, 7) - 30, *padded))
+    zeros = np.array([0.0, -0.0, -0.0, 0.0], np.float32).reshape(1, 2, 1, 2)
+    yield Example("signs of zero", (zeros, (1, 2), (1, 2), (0, 0), (1, 1), False))

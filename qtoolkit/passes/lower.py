@@ -15,7 +15,8 @@ def lower(graph: Graph, backend: str, kernels: Kernels) -> Generator[Step, None,
     """Give each node the first kernel that takes it; nodes without one stay, as unsupported."""
     draft = Draft(graph)
     for node in graph.nodes:
-        if node.op in ("input", "getitem"):
+        # A getitem needs a kernel only where results lie in memory of a device.
+        if node.op == "input" or (node.op == "getitem" and "getitem" not in kernels):
             continue
         kernel, refused = choose(node, graph, kernels)
         if kernel is None:

@@ -48,7 +48,7 @@ def why_not_here(*types: TensorType | None) -> str | None:
             return f"{t} has rank {t.rank}; tensors have up to four axes here"
         if t.numel == 0:
             return f"{t} is empty: nothing to dispatch"
-        if t.dtype not in KIND_OF:
+        if t.dtype not in KIND_OF or t.dtype is DType.INT64:
             return f"{t.dtype} has no form in shaders"
     return None
 

@@ -160,7 +160,7 @@ def chosen(found: Sequence[tuple[DeviceInfo, Any]], choice: int | str | None) ->
     Digits that are no index are looked for in names. Without a choice a GPU comes before software.
     Raises UnknownName, listing what there is.
     """
-    listed = "; ".join(f"{info.index}: {info.name}" for info, _ in found)
+    listed = "; ".join(f"{info.index} = {info.name}" for info, _ in found)
     if choice is None:
         return min(range(len(found)), key=lambda i: PREFERRED.index(found[i][0].kind))
     if (isinstance(choice, int) or choice.isdecimal()) and 0 <= int(choice) < len(found):
@@ -168,7 +168,7 @@ def chosen(found: Sequence[tuple[DeviceInfo, Any]], choice: int | str | None) ->
     part = str(choice).strip().lower()
     named = [i for i, (info, _) in enumerate(found) if part in info.name.lower()]
     if isinstance(choice, int) or not part or not named:
-        raise UnknownName(f"Vulkan device {choice!r}; there are {listed}")
+        raise UnknownName(f"Vulkan device {choice!r}; the devices are {listed}")
     return named[0]
 
 

@@ -28,7 +28,7 @@ from qtoolkit.backends.vulkan.dispatch import (
     params,
     placed_of,
 )
-from qtoolkit.backends.vulkan.tensors import Kind, Placed, described
+from qtoolkit.backends.vulkan.tensors import MOST_RANK, Kind, Placed, described
 from qtoolkit.graph import DType, Graph, Node, leaves
 from qtoolkit.kernel import Kernel
 from qtoolkit.layout import PACKED_AXIS, TEXEL, Reps, nchw
@@ -212,7 +212,11 @@ def _not_embedding(node: Node, graph: Graph) -> str | None:
         return f"its table is {table}, not float32"
     if not is_runtime(node, 1):
         return "its indices are constants"
-    return why_not_here(table, *(t for t in map(graph.type_of, node.refs())), node.type)
+    indices = graph.type_of(node.args[1])
+    if indices is None or indices.numel == 0 or indices.rank > MOST_RANK:
+        return f"its indices are {indices}: empty, or of too many axes"
+    # int64 indices are looked at as they go up: those that a table can have fit int32.
+    return why_not_here(table, node.type)
 
 
 def any_reps(node: Node, graph: Graph) -> Reps:

@@ -40,7 +40,7 @@ KIND_OF = {
     DType.UINT8: Kind.CODES,
     DType.FLOAT32: Kind.REALS,
     DType.INT32: Kind.INTS,
-    DType.INT64: Kind.INTS,  # if every value fits: see pack
+    DType.INT64: Kind.INTS,  # indices only; every value has to fit: see pack
 }
 TEXEL_BYTES = {Kind.CODES: 4, Kind.REALS: 16, Kind.INTS: 16}
 MOST_RANK = 4
