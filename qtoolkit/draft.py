@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 
 from qtoolkit.errors import GraphError
 from qtoolkit.graph import Arg, Const, Constant, Graph, Node, Ref, leaves, map_leaves
+from qtoolkit.layout import Reps
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change: nodes removed, nodes put in before `before`, nodes replaced in place.
+    """One change: nodes removed, nodes put in before `before`, nodes replaced in place, nodes
+    given representations.
 
     `rename` sends readers of a removed result to another value; it applies to every node and to
     the outputs after the other parts. Constants that nobody reads go when the graph is finished.
@@ -21,9 +23,11 @@ class Edit:
     replace: tuple[Node, ...] = ()
     rename: tuple[tuple[Ref, Arg], ...] = ()
     constants: Mapping[str, Constant] = field(default_factory=dict)
+    reps: tuple[tuple[str, Reps], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.remove or self.insert or self.replace or self.rename or self.constants)
+        other = self.remove or self.insert or self.replace or self.rename or self.constants
+        return bool(self.reps or other)
 
 
 class Draft:
@@ -82,6 +86,10 @@ class Draft:
         self.constants.update(edit.constants)
         for node in edit.insert:
             self._link(node, before=edit.before)
+        for name, reps in edit.reps:
+            if name not in self.nodes:
+                raise GraphError(f"cannot place %{name}: the graph has no such node")
+            self.nodes[name] = self.nodes[name].placed(reps)
         for node in edit.replace:
             if node.name not in self.nodes:
                 raise GraphError(f"cannot replace %{node.name}: the graph has no such node")

@@ -45,6 +45,10 @@ class PlacementError(QtoolkitError):
     """A node whose operands admit no common representation."""
 
 
+class NoRepresentation(PlacementError):
+    """An operand that no representation is left for: demand, device or a tie forbids all."""
+
+
 class FormatError(BadInput):
     """A saved file that is damaged, truncated or of a format this release cannot read."""
 

@@ -179,6 +179,11 @@ class Node:
     def with_args(self, args: Sequence[Arg]) -> "Node":
         return replace(self, args=tuple(args))
 
+    def placed(self, reps: Reps) -> "Node":
+        """The same node with these representations."""
+        return Node(self.name, self.op, self.args, self.types, self.origin, self.where,
+                    self.kernel, reps)  # fmt: skip
+
     def __str__(self) -> str:
         types = ", ".join(map(str, self.types))
         return f"%{self.name}: {types} = {self.op}({', '.join(map(format_arg, self.args))})"
@@ -247,6 +252,11 @@ class Graph:
 
     def __contains__(self, name: object) -> bool:
         return name in self.by_name
+
+    def placed(self, reps: Mapping[str, Reps]) -> "Graph":
+        """The same graph with the representations of some nodes; nothing else can change."""
+        nodes = tuple(n.placed(reps[n.name]) if n.name in reps else n for n in self.nodes)
+        return replace(self, nodes=nodes)
 
     def type_of(self, arg: Arg) -> TensorType | None:
         """The type of a Ref or Const; None for anything else."""

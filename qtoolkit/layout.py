@@ -59,17 +59,19 @@ class RepSet:
     """The representations a tensor may have, in order of preference.
 
     Equality and hashing are those of the *set*: `RepSet([a, b]) == RepSet([b, a])`. Intersection
-    keeps the order of the left operand.
+    keeps the order of the left operand. `mask` has bit i for ALL_REPRS[i].
     """
 
-    __slots__ = ("mask", "reprs")
+    __slots__ = ("_parts", "mask", "reprs")
     reprs: tuple[TensorRepr, ...]
     mask: int
+    _parts: dict[int, "RepSet"]
 
     def __init__(self, reprs: Iterable[TensorRepr]) -> None:
         kept = tuple(dict.fromkeys(reprs))
         object.__setattr__(self, "reprs", kept)
         object.__setattr__(self, "mask", sum(_BIT[r] for r in kept))
+        object.__setattr__(self, "_parts", {})
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"RepSet is immutable; cannot set {name}")
@@ -77,8 +79,17 @@ class RepSet:
     def __reduce__(self) -> tuple[type["RepSet"], tuple[tuple[TensorRepr, ...]]]:
         return RepSet, (self.reprs,)
 
+    def within(self, mask: int) -> "RepSet":
+        """What is left of the set where only the representations of `mask` may be; order kept."""
+        left = self.mask & mask
+        if left == self.mask:
+            return self
+        if left not in self._parts:
+            self._parts[left] = RepSet(r for r in self.reprs if _BIT[r] & left)
+        return self._parts[left]
+
     def __and__(self, other: "RepSet") -> "RepSet":
-        return self if not self.mask & ~other.mask else RepSet(r for r in self.reprs if r in other)
+        return self.within(other.mask)
 
     def __contains__(self, r: TensorRepr) -> bool:
         return bool(self.mask & _BIT[r])
@@ -112,10 +123,50 @@ class RepSet:
     __repr__ = __str__
 
 
+def bit(r: TensorRepr) -> int:
+    """The mask of one representation."""
+    return _BIT[r]
+
+
+def members(mask: int) -> tuple[TensorRepr, ...]:
+    """The representations of a mask, in the order of ALL_REPRS."""
+    return tuple(r for r in ALL_REPRS if _BIT[r] & mask)
+
+
+def packing(r: TensorRepr) -> tuple[int, int]:
+    """The packed dimension (0 W, 1 H, 2 C) and how many cells along it form a block.
+
+    Representations of one storage that agree in both are compatible: ExecuTorch's packed-dim
+    information.
+    """
+    if r.layout in _INT8_PACKING:
+        axis, cells = _INT8_PACKING[r.layout]
+        wide = r.layout is Layout.PACKED_INT8_4C1W and r.storage is Storage.TEXTURE_3D
+        return axis, 16 if wide else cells
+    return int(r.layout), 1 if r.storage is Storage.BUFFER else TEXEL
+
+
+def span(mask: int) -> int:
+    """Every representation whose storage and packing occur in `mask`."""
+    if mask not in _SPANS:
+        kinds = {(r.storage, packing(r)) for r in members(mask)}
+        _SPANS[mask] = sum(_BIT[r] for r in ALL_REPRS if (r.storage, packing(r)) in kinds)
+    return _SPANS[mask]
+
+
+TEXEL = 4  # cells in a texel, along the packed axis
+_INT8_PACKING = {
+    Layout.PACKED_INT8_4W4C: (2, 4),
+    Layout.PACKED_INT8_4H4W: (0, 4),
+    Layout.PACKED_INT8_4W: (0, 4),
+    Layout.PACKED_INT8_4C1W: (2, 4),
+    Layout.PACKED_INT8_CONV2D: (2, 4),
+}
+_SPANS: dict[int, int] = {}  # a memo: a mask has one span
+
 CONTIGUOUS = TensorRepr(Storage.BUFFER, Layout.WIDTH)
 CHANNELS_LAST = TensorRepr(Storage.BUFFER, Layout.CHANNELS)
 
-TEXEL = 4  # cells in a texel, along the packed axis
 PACKED_AXIS = {Layout.CHANNELS: 1, Layout.HEIGHT: 2, Layout.WIDTH: 3}
 # The axes of NCHW from the innermost one out, as the texels of a buffer follow each other.
 BUFFER_ORDER = {

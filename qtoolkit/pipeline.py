@@ -14,7 +14,7 @@ from qtoolkit.graph import Graph
 from qtoolkit.graphfile import load_graph
 from qtoolkit.passes.fuse import fuse
 from qtoolkit.passes.lower import Kernels, lower
-from qtoolkit.passes.place import MIXED, STORAGES, TEXTURE, place
+from qtoolkit.passes.place import MIXED, STORAGES, TEXTURE, KernelTable, Limits, place
 from qtoolkit.passes.rules import FuseRules, PlaceRules
 from qtoolkit.passes.transitions import transitions
 from qtoolkit.trace import PassTrace, Step, Trace, run_pass
@@ -36,17 +36,13 @@ class Target:
     kernels: Kernels
     rules: PlaceRules
     fusing: FuseRules
-    storage: str = MIXED
-    texture_limit: int | None = None
+    limits: Limits
 
 
 PIPELINE: tuple[tuple[str, Callable[[Graph, Target], Generator[Step, None, Graph]]], ...] = (
     ("fuse", lambda graph, to: fuse(graph, to.fusing)),
     ("lower", lambda graph, to: lower(graph, to.backend, to.kernels)),
-    (
-        "place",
-        lambda graph, to: place(graph, to.kernels, to.rules, to.storage, to.texture_limit),
-    ),
+    ("place", lambda graph, to: place(graph, KernelTable(to.kernels), to.rules, to.limits)),
     ("transitions", lambda graph, to: transitions(graph, to.backend, to.kernels, to.rules)),
 )
 
@@ -77,7 +73,8 @@ def compile(
     if storage == TEXTURE and backend not in backends.DEVICES:
         raise UnknownName(f"storage 'texture': backend {backend!r} has buffers only; use vulkan")
     limit = _texture_limit(backend, texture_limit, device)
-    target = Target(backend, table, rules, fusing, storage, limit)
+    extents = None if limit is None else (limit, limit, limit)
+    target = Target(backend, table, rules, fusing, Limits(extents, storage))
     traces: list[PassTrace] = []
     for name, run in PIPELINE:
         traces.append(run_pass(name, partial(_for, run, target), graph))

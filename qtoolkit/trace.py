@@ -156,8 +156,7 @@ def chain(steps: Sequence[Step], node: str, operand: int) -> tuple[Step, ...]:
 
 def changed_operands(step: Step, node: str) -> tuple[int, ...]:
     """The operands of `node` that a placement step speaks about."""
-    spoken = step.kind in ("demand", "narrow", "pick") and step.node == node
-    return tuple(step.why[1]) if spoken else ()
+    return tuple(step.why[1]) if step.edit.reps and step.node == node else ()
 
 
 def run_pass(name: str, run: Pass, graph: Graph) -> PassTrace:

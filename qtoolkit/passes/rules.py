@@ -1,6 +1,6 @@
 """The switches of the passes: each on by default, each off to see what it is for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qtoolkit.errors import UnknownName
 from qtoolkit.qparams import MODES
@@ -30,13 +30,98 @@ class FuseRules:
 
 @dataclass(frozen=True, slots=True)
 class PlaceRules:
-    """How place and transitions work.
+    """How place and transitions work. The defaults are ours; `executorch()` is release 1.5.1.
 
-    follow_source: an operand takes the representation its source has, if the kernel admits it.
-    ask_readers: an undecided result takes what its readers demand. share_transitions: readers that
-    want the same copy of a value share one.
+    engine: 'repsets' narrows sets of representations, 'proposals' takes one per op (ExecuTorch up
+    to July 2025). input_preferences: an operand is asked for its own preference first; off, the
+    result's preference serves for all operands. constrain_outputs: whether a result that is still
+    open is narrowed by what its readers want: 'never', 'unsynced' (only where it is tied to no
+    operand and all results are tied) or 'always'.
+    search: how an open operand is narrowed: 'readers-first' asks all readers of its value, breadth
+    first, and then takes what the value has; 'source-first' the other way round; 'depth-first' as
+    the first with a search in depth. budget: a search ends before it asks the readers of this many
+    nodes (None: no end); budget_scope: one budget for a search ('shared') or for each path of it
+    ('per-branch'). ties: tied operands get one representation ('identical') or compatible ones
+    ('packed-dim'). share_transitions: readers that want the same copy of a value share one.
+    pick: what is still open takes the kernel's first choice ('declared') or the first in
+    ExecuTorch's order ('executorch'). oddities: follow ExecuTorch where it does not follow its own
+    rules: lists are not searched, of several untied results only the second is, a value is asked
+    once for every path to it, a tie refuses operands that are no part of it, operands without a
+    demand are brought to a representation all the same.
     """
 
-    follow_source: bool = True
-    ask_readers: bool = True
+    engine: str = "repsets"
+    input_preferences: bool = True
+    constrain_outputs: str = "always"
+    search: str = "readers-first"
+    budget: int | None = 64
+    budget_scope: str = "shared"
+    ties: str = "identical"
     share_transitions: bool = True
+    pick: str = "declared"
+    oddities: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            value = getattr(self, name)
+            if value not in known:
+                raise UnknownName(f"{name}={value!r}; choose one of {', '.join(map(str, known))}")
+        if self.budget is not None and (type(self.budget) is not int or self.budget < 1):
+            raise UnknownName(f"budget={self.budget!r}; give a number from 1 on, or none")
+
+    @classmethod
+    def executorch(cls) -> "PlaceRules":
+        """Release 1.5.1 of ExecuTorch, to the node."""
+        return cls(ties="packed-dim", pick="executorch", oddities=True)
+
+    @classmethod
+    def proposals(cls, input_preferences: bool = True) -> "PlaceRules":
+        """ExecuTorch of July 2025, with PR 12616 or, input_preferences off, before it."""
+        return cls(
+            engine="proposals", input_preferences=input_preferences, share_transitions=False,
+            pick="executorch",
+        )  # fmt: skip
+
+    @classmethod
+    def parse(cls, text: str, start: "PlaceRules | None" = None) -> "PlaceRules":
+        """Read 'budget=none,ties=identical', on top of `start`. Raises UnknownName."""
+        told: dict[str, object] = {}
+        for part in filter(None, (p.strip() for p in text.split(","))):
+            name, _, value = (p.strip() for p in part.partition("="))
+            if name not in cls.__dataclass_fields__:
+                known = ", ".join(cls.__dataclass_fields__)
+                raise UnknownName(f"rule {name!r}; the rules are {known}")
+            told[name] = _value(name, value)
+        return replace(start or cls(), **told)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        """The rules as `parse` reads them."""
+        shown = {f: getattr(self, f) for f in self.__dataclass_fields__}
+        return ",".join(f"{name}={_spelled(value)}" for name, value in shown.items())
+
+
+CHOICES: dict[str, tuple[object, ...]] = {
+    "engine": ("repsets", "proposals"),
+    "input_preferences": (True, False),
+    "constrain_outputs": ("never", "unsynced", "always"),
+    "search": ("readers-first", "source-first", "depth-first"),
+    "budget_scope": ("shared", "per-branch"),
+    "ties": ("identical", "packed-dim"),
+    "share_transitions": (True, False),
+    "pick": ("declared", "executorch"),
+    "oddities": (True, False),
+}
+WORDS: dict[str, object] = {"none": None, "on": True, "true": True, "off": False, "false": False}
+
+
+def _value(name: str, text: str) -> object:
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    if name != "budget":
+        return text
+    return int(text) if text.isdecimal() else text
+
+
+def _spelled(value: object) -> str:
+    words = {None: "none", True: "on", False: "off"}
+    return words[value] if value is None or isinstance(value, bool) else str(value)

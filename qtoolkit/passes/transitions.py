@@ -1,14 +1,13 @@
 """transitions: every copy that placement asks for becomes a node, with its cost."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 from qtoolkit.draft import Draft, Edit
 from qtoolkit.errors import PlacementError
-from qtoolkit.graph import Arg, Graph, Node, Ref, map_leaves
+from qtoolkit.graph import Arg, Graph, Node, Ref, leaves, map_leaves
 from qtoolkit.layout import Reps, RepSet, TensorRepr
 from qtoolkit.passes.lower import Kernels, choose
-from qtoolkit.passes.place import operands
 from qtoolkit.passes.rules import PlaceRules
 from qtoolkit.trace import Step
 
@@ -46,6 +45,14 @@ def transitions(
             else:
                 yield Step(edit, "share", name, ("%{} reads the same copy", node.name))
     return draft.finish()
+
+
+def operands(node: Node) -> Iterator[tuple[int, Ref]]:
+    """Every run-time operand with its schema position; the members of a list share theirs."""
+    for slot, arg in enumerate(node.args):
+        for leaf in leaves(arg):
+            if isinstance(leaf, Ref):
+                yield slot, leaf
 
 
 def transition_bytes(graph: Graph) -> tuple[int, int]:

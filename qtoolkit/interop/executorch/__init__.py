@@ -1,0 +1,1 @@
+"""ExecuTorch's Vulkan placement: its operator table, recorded runs of it, and it itself, live."""

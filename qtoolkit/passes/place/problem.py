@@ -1,0 +1,344 @@
+"""A graph as placement sees it: nodes by number, repsets as bit masks, ties resolved."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from qtoolkit.errors import NoRepresentation
+from qtoolkit.graph import Const, Graph, Node, Ref, TensorType, leaves
+from qtoolkit.layout import Reps, RepSet, Storage, TensorRepr, bit, members, span
+from qtoolkit.passes.place.demands import ANY, BUFFER, TEXTURE, Limits, Table, spoken_of
+from qtoolkit.passes.rules import PlaceRules
+
+State = tuple[int, ...]  # a mask for each input position, then one for each result
+TEXTURES = sum(bit(r) for r in members(-1) if r.storage is Storage.TEXTURE_3D)
+BUFFERS = sum(bit(r) for r in members(-1) if r.storage is Storage.BUFFER)
+ALIAS = "getitem"
+
+
+def is_open(mask: int) -> bool:
+    """More than one representation is left."""
+    return bool(mask & (mask - 1))
+
+
+@dataclass(eq=False, slots=True)
+class Form:
+    """What all nodes of one demand have in common: what the table states, what limits and ties
+    leave of it to start from, how a state narrows.
+
+    Positions count inputs from 0 and go on with the results; `slot` turns them into the slots of
+    Reps. Every state that a node passes through is made once and shared.
+    """
+
+    reps: Reps
+    stated: State
+    start: State
+    inputs: int
+    partners: tuple[tuple[int, ...], ...]
+    rules: PlaceRules
+    orders: tuple[tuple[int, ...], ...]
+    _narrowed: dict[tuple[State, int, int], State] = field(default_factory=dict)
+    _reps: dict[State, Reps] = field(default_factory=dict)
+
+    @property
+    def nothing(self) -> State:
+        """The state of no operand at all, to compare others with."""
+        return (0,) * len(self.start)
+
+    def slot(self, position: int) -> int:
+        """The slot of a position: i for input i, -1 - j for result j."""
+        return position if position < self.inputs else self.inputs - 1 - position
+
+    def position(self, slot: int) -> int:
+        """The position of a slot."""
+        return slot if slot >= 0 else self.inputs - 1 - slot
+
+    def reps_of(self, state: State) -> Reps:
+        """A state as Reps, each set in its order of preference."""
+        known = self._reps.get(state)
+        if known is None:
+            known = self._reps[state] = self._as_reps(state)
+        return known
+
+    def narrow(self, state: State, position: int, mask: int) -> State:
+        """The state after one position keeps to `mask`, and those tied to it to what goes with it.
+
+        The same state where nothing is gained: no representation in common, or a tie that refuses.
+        """
+        key = state, position, mask
+        known = self._narrowed.get(key)
+        if known is None:
+            known = self._narrowed[key] = self._narrow(state, position, mask)
+        return known
+
+    def picked(self, state: State) -> tuple[State, tuple[int, ...]]:
+        """The state with everything decided, and the positions that were still open."""
+        opened = tuple(p for p, mask in enumerate(state) if is_open(mask))
+        for p in opened:
+            if not is_open(state[p]):
+                continue
+            chosen = self.first(p, state[p])
+            if self.rules.pick == "executorch":
+                state = (*state[:p], chosen, *state[p + 1 :])
+            else:
+                state = self.narrow(state, p, chosen)
+        return state, opened
+
+    def first(self, position: int, mask: int) -> int:
+        """The representation of a mask that is picked."""
+        if self.rules.pick == "executorch":
+            return bit(executorch_order(ANY.within(mask))[0])
+        return next(b for b in self.orders[position] if b & mask)
+
+    def changed(self, before: State, after: State) -> tuple[int, ...]:
+        """The slots whose mask differs, inputs first."""
+        found = (p for p, (a, b) in enumerate(zip(before, after, strict=True)) if a != b)
+        return spoken_of([self.slot(p) for p in found])
+
+    def _narrow(self, state: State, position: int, mask: int) -> State:
+        mine = state[position]
+        left = mine & mask
+        if not left or left == mine:
+            return state
+        around = _span(self.rules)
+        partners = self.partners[position]
+        if self.rules.oddities:
+            first = self.inputs
+            tied = first < len(state) and any(p < first for p in self.partners[first])
+            if position < first and tied and left & ~span(state[first]):
+                return state
+        else:
+            for p in partners:
+                left &= around(state[p])
+            if not left:
+                return state
+        fitting = around(left)
+        after = list(state)
+        after[position] = left
+        for p in partners:
+            after[p] &= fitting
+        return tuple(after)
+
+    def _as_reps(self, state: State) -> Reps:
+        n = self.inputs
+        ins = tuple(
+            None if demanded is None and not mask else (demanded or ANY).within(mask)
+            for demanded, mask in zip(_padded(self.reps.inputs, n), state[:n], strict=True)
+        )
+        outs = tuple(r.within(m) for r, m in zip(self.reps.outputs, state[n:], strict=True))
+        return Reps(ins, outs, self.reps.ties)
+
+
+@dataclass(eq=False, slots=True)
+class Operand:
+    """One tensor operand: its position, and the values it reads (several in a list).
+
+    mixed: a list that holds other things too, None for example.
+    """
+
+    position: int
+    sources: tuple[int, ...]
+    results: tuple[int, ...]
+    listed: bool
+    mixed: bool
+
+
+class Problem:
+    """The graph by number: nodes in order, then constants. `forms[n]` is None for nodes without a
+    say (inputs of other compilers, packed constants).
+    """
+
+    def __init__(self, graph: Graph, table: Table, rules: PlaceRules, limits: Limits) -> None:
+        self.graph, self.table, self.rules, self.limits = graph, table, rules, limits
+        self.names = [n.name for n in graph.nodes]
+        self.nodes = len(self.names)
+        self.number: dict[Ref | Const | str, int] = {name: i for i, name in enumerate(self.names)}
+        self.types: list[tuple[TensorType, ...]] = [n.types for n in graph.nodes]
+        for name, constant in graph.constants.items():
+            self.number[Const(name)] = len(self.names)
+            self.names.append(name)
+            self.types.append((constant.type,))
+        self.operands = [self._operands(node) for node in graph.nodes]
+        self.demanded: list[Reps | None] = []
+        self.forms: list[Form | None] = []
+        self._forms: dict[object, Form] = {}
+        self._allowed: dict[tuple[int, TensorType], int] = {}
+        self._orders: dict[RepSet, tuple[int, ...]] = {}
+        for n, node in enumerate(graph.nodes):
+            demanded = table.demands(node, graph)
+            self.demanded.append(demanded)
+            self.forms.append(None if demanded is None else self._form(n, demanded))
+
+    def is_constant(self, number: int) -> bool:
+        return number >= self.nodes
+
+    def types_at(self, n: int, position: int) -> tuple[TensorType, ...]:
+        """The types of an operand (of every member of a list) or, past them, of a result."""
+        for found in self.operands[n]:
+            if found.position == position:
+                values = zip(found.sources, found.results, strict=True)
+                return tuple(self.types[s][r] for s, r in values)
+        inputs = len(self.graph.nodes[n].args)
+        return (self.types[n][position - inputs],)
+
+    def admitted(self, repset: RepSet, types: Sequence[TensorType]) -> int:
+        """What the device's limits leave of a set, for one tensor or for all of a list."""
+        mask = repset.mask
+        for type in types:
+            key = repset.mask, type
+            known = self._allowed.get(key)
+            if known is None:
+                over = self.limits.over
+                known = sum(bit(r) for r in repset if over(r, type, self.table) is None)
+                self._allowed[key] = known
+            mask &= known
+        return mask
+
+    def wished(self, mask: int) -> int:
+        """What the storage asked for leaves of a mask; never nothing."""
+        wanted = {BUFFER: BUFFERS, TEXTURE: TEXTURES}.get(self.limits.storage, -1)
+        return mask & wanted or mask
+
+    def _operands(self, node: Node) -> tuple[Operand, ...]:
+        found = []
+        for position, arg in enumerate(node.args):
+            values = [leaf for leaf in leaves(arg) if isinstance(leaf, Ref | Const)]
+            if values:
+                sources = tuple(self.number[v.node if isinstance(v, Ref) else v] for v in values)
+                results = tuple(v.index if isinstance(v, Ref) else 0 for v in values)
+                listed = isinstance(arg, tuple)
+                mixed = listed and len(values) < len(tuple(leaves(arg)))
+                found.append(Operand(position, sources, results, listed, mixed))
+        return tuple(found)
+
+    def _form(self, n: int, demanded: Reps) -> Form:
+        width = max(len(demanded.inputs), len(self.graph.nodes[n].args))
+        masks = [0] * width
+        for operand in self.operands[n]:
+            p = operand.position
+            repset = demanded.at(p)
+            if repset is not None:
+                types = [
+                    self.types[s][r] for s, r in zip(operand.sources, operand.results, strict=True)
+                ]
+                masks[p] = self.admitted(repset, types)
+            elif self.rules.oddities and self.table.neutral is not None and not operand.mixed:
+                masks[p] = self.table.neutral.mask
+        masks += [
+            self.admitted(repset, (type,))
+            for repset, type in zip(demanded.outputs, self.types[n], strict=False)
+        ]
+        key = (
+            tuple(None if r is None else r.reprs for r in demanded.inputs),
+            tuple(r.reprs for r in demanded.outputs), demanded.ties, tuple(masks),
+        )  # fmt: skip
+        known = self._forms.get(key)
+        if known is None:
+            known = self._forms[key] = self._new_form(demanded, width, masks)
+        if 0 in known.start:
+            self._refuse_empty(n, known, masks)
+        return known
+
+    def _new_form(self, demanded: Reps, width: int, masks: list[int]) -> Form:
+        groups = [
+            [slot if slot >= 0 else width - 1 - slot for slot in tie] for tie in demanded.ties
+        ]
+        partners = [_reached(p, groups, masks) for p in range(len(masks))]
+        start = list(masks)
+        for p, others in enumerate(partners):
+            for other in others:
+                start[p] &= masks[other]
+        wished = [self.wished(mask) for mask in start]
+        for p, others in enumerate(partners):
+            common = wished[p]
+            for other in others:
+                common &= wished[other]
+            wished[p] = common or start[p]
+        inputs = _padded(demanded.inputs, width)
+        repsets = [*inputs, *demanded.outputs]
+        if not self.rules.input_preferences and demanded.outputs:
+            repsets[:width] = [
+                None if r is None else _preferring(r, demanded.outputs[0]) for r in inputs
+            ]
+        stated = tuple(
+            (repset.mask if repset is not None else mask) if mask or p >= width else 0
+            for p, (repset, mask) in enumerate(
+                zip([*inputs, *demanded.outputs], masks, strict=True)
+            )
+        )
+        return Form(
+            demanded, stated, tuple(wished), width, tuple(partners), self.rules,
+            tuple(tuple(bit(r) for r in self._preferred(r or ANY)) for r in repsets),
+        )  # fmt: skip
+
+    def _preferred(self, repset: RepSet) -> Sequence[TensorRepr]:
+        return executorch_order(repset) if self.rules.pick == "executorch" else repset.reprs
+
+    def _refuse_empty(self, n: int, form: Form, masks: list[int]) -> None:
+        """Raise NoRepresentation for an operand that nothing is left for."""
+        read = {o.position for o in self.operands[n]}
+        for p, mask in enumerate(form.start):
+            demanded = form.reps.at(form.slot(p))
+            if mask or demanded is None or (p < form.inputs and p not in read):
+                continue
+            told = " and then ".join(self._emptied(n, form, p, demanded, masks))
+            raise NoRepresentation(
+                f"%{self.names[n]}: {spoken_of([form.slot(p)])} has no representation left: "
+                f"{told}. Use another kernel for {self.graph.nodes[n].op}, split the tensor, or "
+                "leave the op to the host"
+            )
+
+    def _emptied(
+        self, n: int, form: Form, p: int, demanded: RepSet, masks: list[int]
+    ) -> Iterator[str]:
+        yield f"{self.table.name} admits {demanded}"
+        lost = demanded.mask & ~masks[p]
+        if lost:
+            over = self.limits.over
+            types = self.types_at(n, p)
+            yield next(
+                why
+                for r in members(lost)
+                for type in types
+                if (why := over(r, type, self.table)) is not None
+            )
+        if masks[p]:
+            tied = ", ".join(
+                f"{spoken_of([form.slot(o)])} ({ANY.within(masks[o])})" for o in form.partners[p]
+            )
+            yield f"it is tied to {tied}"
+
+
+def executorch_order(repset: RepSet) -> tuple[TensorRepr, ...]:
+    """The representations in the order in which ExecuTorch 1.5.1 takes them: textures first, then
+    as CPython iterates over a set of small integers, which depends on the size of its table.
+    """
+    found = []
+    for storage in (Storage.TEXTURE_3D, Storage.BUFFER):
+        mine = {int(r.layout): r for r in repset if r.storage is storage}
+        # The table has 8 slots up to 4 elements, 32 up to 19; a small int hashes to itself.
+        slots = 8 if len(mine) < 5 else 32
+        found += [mine[layout] for layout in sorted(mine, key=lambda v: (v % slots, v))]
+    return tuple(found)
+
+
+def _padded(inputs: Sequence[RepSet | None], width: int) -> tuple[RepSet | None, ...]:
+    return (*inputs, *[None] * (width - len(inputs)))
+
+
+def _preferring(repset: RepSet, other: RepSet) -> RepSet:
+    """The same set, what `other` has first and in its order."""
+    return RepSet([*(r for r in other if r in repset), *repset])
+
+
+def _span(rules: PlaceRules):  # type: ignore[no-untyped-def]
+    return span if rules.ties == "packed-dim" else int
+
+
+def _reached(p: int, groups: Sequence[Sequence[int]], masks: Sequence[int]) -> tuple[int, ...]:
+    """All positions tied to p, by one tie or by several in a row; those of tensors alone."""
+    found = [p]
+    for at in found:
+        for group in groups:
+            if at in group:
+                found += [q for q in group if q not in found and (masks[q] or q == p)]
+    return tuple(sorted(q for q in found if q != p))

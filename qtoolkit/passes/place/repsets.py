@@ -1,0 +1,247 @@
+"""The engine of repsets: narrow the sets of a node by its values and readers, pick, go on."""
+
+from qtoolkit.graph import Const, Ref, TensorType
+from qtoolkit.layout import TensorRepr, bit
+from qtoolkit.passes.place.demands import ANY
+from qtoolkit.passes.place.problem import ALIAS, TEXTURES, Form, Operand, Problem, is_open
+from qtoolkit.passes.place.readers import FOLLOW, Found, Readers
+from qtoolkit.passes.place.recorder import ONLY, Recorder, Steps
+
+FORCED = "{0}: {1}, as float16 is forced, which prefers textures"
+SOURCE = "{0}: {1}, which %{2} has"
+SOURCE_WILL = "{0}: {1}, all that %{2} may have"
+READERS = "{0}: {1}, which %{2} admits, found by the search from {3}"
+FIRST = "{0}: {1}, the kernel's first choice"
+FIRST_EXECUTORCH = "{0}: {1}, first in ExecuTorch's order"
+ENDED = "the search from {0} ended after {1} nodes with {2} left; the budget is {3}"
+COPY = "%{0} reads {1} as {2}, which is {3}: {4} bytes to copy"
+SHARED = "%{0} reads {1} as {2}, which is {3}, from the copy made for %{4}"
+
+
+class Repsets:
+    """One placement. Copies are known at once, since later searches see them as readers."""
+
+    def __init__(self, problem: Problem, recorder: Recorder) -> None:
+        self.problem, self.recorder, self.rules = problem, recorder, problem.rules
+        self.readers = Readers(self.rules)
+        self.copies: dict[tuple[int, TensorRepr], int] = {}
+        self.copied_for: dict[int, int] = {}
+        self._copy_edges: dict[TensorType, int] = {}
+        for n, operands in enumerate(problem.operands):
+            for operand in operands:
+                self._reads(n, operand)
+
+    def run(self) -> Steps:
+        """Decide every node in order."""
+        recorder = self.recorder
+        for n, form in enumerate(self.problem.forms):
+            if self.problem.graph.nodes[n].op == ALIAS:
+                yield from recorder.alias(n)
+            elif form is not None:
+                yield from self._node(n, form)
+
+    def _node(self, n: int, form: Form) -> Steps:
+        recorder, rules = self.recorder, self.rules
+        for operand in self.problem.operands[n]:
+            state = recorder.states[n]
+            assert state is not None
+            p = operand.position
+            if not is_open(state[p]):
+                continue
+            if self.problem.limits.half:
+                after = form.narrow(state, p, TEXTURES)
+                if after != state:
+                    yield recorder.change(n, after, "half", (FORCED, ANY.within(after[p])), None)
+            if rules.search == "source-first":
+                yield from self._by_source(n, form, operand)
+                yield from self._by_readers(n, form, p, operand)
+            else:
+                yield from self._by_readers(n, form, p, operand)
+                yield from self._by_source(n, form, operand)
+        for p in self._constrained(form):
+            yield from self._by_readers(n, form, p, None)
+        yield from self._pick(n, form)
+        recorder.hold(n)
+        yield from self._connect(n, form)
+
+    def _constrained(self, form: Form) -> range:
+        """The positions of the results that are narrowed by what their readers want."""
+        mode, first = self.rules.constrain_outputs, form.inputs
+        outputs = len(form.reps.outputs)
+        untied = outputs == 1 and not form.partners[first]
+        if not outputs or mode == "never" or (mode == "unsynced" and not untied):
+            return range(0)
+        return range(first, first + 1 if self.rules.oddities else len(form.start))
+
+    def _by_readers(self, n: int, form: Form, p: int, operand: Operand | None) -> Steps:
+        recorder = self.recorder
+        state = recorder.states[n]
+        assert state is not None
+        if not is_open(state[p]):
+            return
+        if operand is None:
+            value, result = n, p - form.inputs
+        else:
+            value, result = operand.sources[0], operand.results[0]
+        found = self.readers.search(self._value(value, result), state[p])
+        after = form.narrow(state, p, found.mask)
+        if after != state:
+            by = found.by
+            assert by is not None
+            why = (READERS, ANY.within(after[p]), self._name(by), recorder.value(value, result))
+            yield recorder.change(n, after, "readers", why, self._wanted(found))
+        if found.ended and is_open(after[p]):
+            told = (ENDED, recorder.value(value, result), found.nodes, ANY.within(found.mask),
+                    self.rules.budget)  # fmt: skip
+            yield recorder.note(n, "budget", told)
+
+    def _wanted(self, found: Found) -> int | None:
+        """The step in which the reader that narrowed a search said what it admits."""
+        by = found.by
+        if by is None or by >= len(self.recorder.first):
+            return None
+        return self.recorder.first[by]
+
+    def _by_source(self, n: int, form: Form, operand: Operand) -> Steps:
+        recorder = self.recorder
+        state = recorder.states[n]
+        assert state is not None
+        p = operand.position
+        if not is_open(state[p]):
+            return
+        source = operand.sources[0]
+        has = recorder.has(operand)
+        mask = bit(has) if has is not None else self._may_have(source, operand.results[0])
+        after = form.narrow(state, p, mask)
+        if after != state:
+            template = SOURCE if has is not None else SOURCE_WILL
+            why = (template, ANY.within(after[p]), self.problem.names[source])
+            yield recorder.change(n, after, "source", why, recorder.decided.get(source))
+
+    def _may_have(self, source: int, result: int) -> int:
+        """What a value that is not placed yet admits, as far as it is known."""
+        if source >= self.problem.nodes:
+            return -1
+        form = self.problem.forms[source]
+        if form is None or form.inputs + result >= len(form.start):
+            return -1
+        return form.start[form.inputs + result]
+
+    def _pick(self, n: int, form: Form) -> Steps:
+        recorder = self.recorder
+        state = recorder.states[n]
+        assert state is not None
+        after, opened = form.picked(state)
+        if not opened:
+            return
+        template = FIRST_EXECUTORCH if self.rules.pick == "executorch" else FIRST
+        p = form.inputs if form.inputs in opened else opened[0]
+        cause = recorder.demanded_by(n, form.slot(p))
+        yield recorder.change(n, after, "pick", (template, ANY.within(after[p])), cause)
+
+    def _connect(self, n: int, form: Form) -> Steps:
+        """Sources without a representation take this one; others are copied where they differ."""
+        recorder, problem, odd = self.recorder, self.problem, self.rules.oddities
+        state = recorder.states[n]
+        assert state is not None
+        # In ExecuTorch a copy stands in for its source wherever the node reads that.
+        instead: dict[int, tuple[int, TensorRepr]] = {}
+        for operand in problem.operands[n]:
+            mask = state[operand.position]
+            if not mask or (odd and self._holds_constant(operand)):
+                continue
+            wants = ONLY[mask].only
+            for source, result in zip(operand.sources, operand.results, strict=True):
+                if problem.is_constant(source):
+                    continue
+                held = recorder.held[source]
+                if not held:
+                    slot = form.slot(operand.position)
+                    yield recorder.adopt(source, wants, n, self._decider(n, slot))
+                    continue
+                read, has = instead.get(source, (self._value(source, result), held[result]))
+                if has != wants:
+                    value = recorder.value(source, result)
+                    yield from self._copy(n, value, problem.types[source][result], read, has, wants)
+                    if odd:
+                        instead[source] = self.copies[read, wants], wants
+
+    def _holds_constant(self, operand: Operand) -> bool:
+        """One of a list is a constant, so that ExecuTorch takes the whole list for constant."""
+        return any(self.problem.is_constant(s) for s in operand.sources)
+
+    def _decider(self, n: int, slot: int) -> int:
+        return self.recorder.decided.get(n, self.recorder.demanded_by(n, slot))
+
+    def _copy(
+        self, n: int, value: Ref | Const, type: TensorType, read: int,
+        has: TensorRepr, wants: TensorRepr,
+    ) -> Steps:  # fmt: skip
+        """Node n reads a copy in place of `read`, which is `value` or a copy of it."""
+        recorder, name = self.recorder, self.problem.names[n]
+        copy = self.copies.get((read, wants)) if self.rules.share_transitions else None
+        if copy is None:
+            copy = self.copies[read, wants] = len(self.problem.names) + len(self.copied_for)
+            self.copied_for[copy] = n
+            self.readers.read(read, copy, self._copy_edge(type))
+            told = (COPY, name, value, wants, has, type.nbytes)
+            yield recorder.note(n, "copy", told, recorder.decided.get(n))
+        else:
+            made_for = self.problem.names[self.copied_for[copy]]
+            yield recorder.note(n, "copy", (SHARED, name, value, wants, has, made_for))
+        self._rewire(n, read, copy)
+
+    def _rewire(self, n: int, source: int, copy: int) -> None:
+        """Node n reads a copy in place of a value; it moves to the end among the readers of all
+        that it reads.
+        """
+        edge = self.readers.unread(source, n)
+        for operand in self.problem.operands[n]:
+            for s, r in zip(operand.sources, operand.results, strict=True):
+                self.readers.moved(self._value(s, r), n)
+        if edge is not None:
+            self.readers.read(copy, n, edge)
+
+    def _reads(self, n: int, operand: Operand) -> None:
+        """Enter node n among the readers of an operand's values."""
+        form, odd = self.problem.forms[n], self.rules.oddities
+        mask = form.start[operand.position] if form is not None else 0
+        if form is None or not mask or (odd and operand.listed):
+            return
+        item = self.problem.graph.nodes[n].op == ALIAS
+        edge = mask | FOLLOW if form.inputs in form.partners[operand.position] else mask
+        for source, result in zip(operand.sources, operand.results, strict=True):
+            if odd and item and result != 1 and self._untied_results(source):
+                continue
+            value = self._value(source, result)
+            if n not in self.readers.of.get(value, ()):
+                self.readers.read(value, n, edge)
+
+    def _untied_results(self, n: int) -> bool:
+        """A node has several results that are not tied to each other."""
+        form = self.problem.forms[n] if n < self.problem.nodes else None
+        if form is None or len(form.reps.outputs) < 2:
+            return False
+        return form.inputs + 1 not in form.partners[form.inputs]
+
+    def _value(self, source: int, result: int) -> int:
+        """The number under which a value's readers are kept: results that are tied share one."""
+        if result == 0 or self.rules.oddities or source >= self.problem.nodes:
+            return source
+        form = self.problem.forms[source]
+        if form is None or form.inputs + result in form.partners[form.inputs]:
+            return source
+        return -1 - (source << 8 | result)
+
+    def _copy_edge(self, type: TensorType) -> int:
+        """What a copy admits: anything that the device can hold, on both sides."""
+        if type not in self._copy_edges:
+            neutral = self.problem.table.neutral
+            mask = ANY.mask if neutral is None else self.problem.admitted(neutral, (type,))
+            self._copy_edges[type] = mask | FOLLOW
+        return self._copy_edges[type]
+
+    def _name(self, reader: int) -> str:
+        """A reader by name; a copy by the node it was made for."""
+        known = reader < self.problem.nodes
+        return self.problem.names[reader if known else self.copied_for[reader]]
