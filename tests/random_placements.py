@@ -42,15 +42,25 @@ class Value:
         return {"n": self.name}
 
 
-def random_graph(seed: int) -> dict[str, Any]:
-    """Make the same graph for the same seed: {"texture_limits", "force_fp16", "pre": {"nodes"}}."""
+def random_graph(seed: int, *, any_order: bool = False) -> dict[str, Any]:
+    """Make the same graph for the same seed: {"texture_limits", "force_fp16", "pre": {"nodes"}}.
+
+    any_order writes down the readers of every node, "users", in an order that is not the graph's.
+    """
     maker = Maker(random.Random(seed))
     goal = maker.rng.randint(5, 60)
     for _ in range(20 * goal):
         if maker.n_ops >= goal:
             break
         maker.rng.choices(STEPS, WEIGHTS)[0](maker)
-    return maker.finish()
+    graph = maker.finish()
+    if any_order:
+        nodes = graph["pre"]["nodes"]
+        for node in nodes:
+            users = [n["name"] for n in nodes if node["name"] in names_in(n["args"])]
+            maker.rng.shuffle(users)
+            node["users"] = users
+    return graph
 
 
 class Maker:
@@ -132,6 +142,10 @@ class Maker:
         entry = self.node("placeholder", value.name, value.name, [], describe(value))
         self.constants.append((value, [entry | {"tensorref": True}]))
         return value
+
+    def weight(self, shape: Shape) -> Value:
+        """What an op packs itself: a constant, seldom a value, which is placed as any other."""
+        return self.operand(shape) if self.chance(0.07) else self.constant(shape)
 
     def prepacked(self, shape: Shape, dtype: str = "float32") -> Value:
         """A constant through et_vk::prepack, which stands right behind its placeholder."""
@@ -305,7 +319,12 @@ def layer_norm(m: Maker) -> None:
 
 
 def group_norm(m: Maker) -> None:
-    x = m.pick(fit=lambda v: len(v.shape) in (3, 4) and bool(m.fits(v.shape)))
+    # The constants count: a vector of C is as wide as C.
+    x = m.pick(
+        fit=lambda v: (
+            len(v.shape) in (3, 4) and bool(m.fits(v.shape)) and bool(m.fits(v.shape[1:2]))
+        )
+    )
     if x is None:
         return
     N, C, *rest = x.shape
@@ -316,7 +335,8 @@ def group_norm(m: Maker) -> None:
 
 
 def batch_norm(m: Maker) -> None:
-    if x := m.pick(fit=lambda v: len(v.shape) == 4 and bool(m.fits(v.shape))):
+    x = m.pick(fit=lambda v: len(v.shape) == 4 and bool(m.fits(v.shape)))
+    if x is not None and m.fits(x.shape[1:2]):
         args = [x, *(m.constant(x.shape[1:2]) for _ in range(4)), 0.1, 1e-5]
         outs: list[tuple[Shape, str]] = [(x.shape, "float32"), ((0,), "float32"), ((0,), "float32")]
         m.emit_many("aten::_native_batch_norm_legit_no_training", args, outs)
@@ -345,7 +365,7 @@ def conv2d(m: Maker) -> None:
     if not m.fits(shape):
         return
     bias = m.constant((O,)) if m.chance(0.8) else None
-    weight = m.constant((O, C, 3, 3))
+    weight = m.weight((O, C, 3, 3))
     args = [x, weight, bias, [1, 1], [1, 1], [1, 1], False, [0, 0], 1]
     if m.chance(0.3):
         m.emit("et_vk::conv_with_clamp", [*args, 0.0, 6.0], shape)
@@ -371,7 +391,8 @@ def linear(m: Maker) -> None:
     if x := m.pick():
         O = m.size()
         bias = m.constant((O,)) if m.chance(0.7) else None
-        m.emit("aten::linear", [x, m.constant((O, x.shape[-1])), bias], (*x.shape[:-1], O))
+        weight = m.weight((O, x.shape[-1]))
+        m.emit("aten::linear", [x, weight, bias], (*x.shape[:-1], O))
 
 
 def matmul(m: Maker) -> None:
@@ -471,6 +492,8 @@ def grid_sample(m: Maker) -> None:
     x = m.pick(fit=lambda v: len(v.shape) == 4 and bool(m.fits(v.shape)))
     if x is None:
         return
+    if x.shape[3] > 2 and m.chance(0.3):
+        x = m.emit("aten::slice_copy.Tensor", [x, 3, 0, 2], resized(x.shape, 3, 2))
     H, W = m.rng.choice(SIZES), m.rng.choice(SIZES)
     grid = (x.shape[0], H, W, 2)
     itself = x.shape[3] == 2

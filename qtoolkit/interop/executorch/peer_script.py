@@ -12,6 +12,7 @@ its readers in the order in which fx holds them, where that is not the order of 
 placement follows it.
 """
 
+import copy
 import importlib
 import json
 import logging
@@ -63,6 +64,28 @@ class Ops:
                 raise LookupError(f"no op is named {name!r}") from error
         found: Callable[..., object] = self._known[name]
         return found
+
+
+class Tensors:
+    """Fake tensors of recorded shapes and dtypes, each made once, with a fresh spec each time."""
+
+    def __init__(self) -> None:
+        fake_tensor = importlib.import_module("torch._subclasses.fake_tensor")
+        self._mode = fake_tensor.FakeTensorMode()
+        self._make_spec = importlib.import_module("executorch.exir.tensor").TensorSpec.from_tensor
+        self._made: dict[tuple[Json, ...], tuple[Any, Any]] = {}
+
+    def make(self, val: Mapping[str, Json]) -> tuple[Any, Any]:
+        """Return the fake tensor and a fresh spec, which is where a placement writes."""
+        import torch
+
+        key = (*val["shape"], val["dtype"])
+        if key not in self._made:
+            with self._mode:
+                tensor = torch.empty(val["shape"], dtype=getattr(torch, val["dtype"]))
+            self._made[key] = (tensor, self._make_spec(tensor))
+        tensor, spec = self._made[key]
+        return tensor, copy.copy(spec)
 
 
 def _decode(arg: Json, nodes: Mapping[str, Node]) -> Json:
@@ -166,14 +189,13 @@ def transitions(graph: Any, before: Iterable[str]) -> list[dict[str, Json]]:
     return found
 
 
-def build(nodes: Sequence[Mapping[str, Json]], ops: Ops, fake: Any) -> Any:
+def build(nodes: Sequence[Mapping[str, Json]], ops: Ops, tensors: Tensors) -> Any:
     """Make a GraphModule of recorded nodes, with fake tensors and specs and no code to run.
 
     Raises LookupError for an unknown op, ValueError for a name that fx would not keep.
     """
     import torch
 
-    make_spec = importlib.import_module("executorch.exir.tensor").TensorSpec.from_tensor
     graph = torch.fx.Graph()
     made: dict[str, Node] = {}
     for entry in nodes:
@@ -188,11 +210,11 @@ def build(nodes: Sequence[Mapping[str, Json]], ops: Ops, fake: Any) -> Any:
         made[name] = node
         val = entry.get("val")
         if isinstance(val, list):
-            node.meta["val"] = [_fake_tensor(v, fake) for v in val]
-            node.meta["spec"] = [make_spec(v) for v in node.meta["val"]]
+            made_all = [tensors.make(v) for v in val]
+            node.meta["val"] = [tensor for tensor, _ in made_all]
+            node.meta["spec"] = [spec for _, spec in made_all]
         elif val is not None:
-            node.meta["val"] = _fake_tensor(val, fake)
-            node.meta["spec"] = make_spec(node.meta["val"])
+            node.meta["val"], node.meta["spec"] = tensors.make(val)
         if entry.get("tensorref", False):
             node.meta["etvk_tensorref"] = True
             node.meta["spec"].const = True
@@ -202,35 +224,28 @@ def build(nodes: Sequence[Mapping[str, Json]], ops: Ops, fake: Any) -> Any:
     return torch.fx.GraphModule(torch.nn.Module(), graph)
 
 
-def _fake_tensor(val: Mapping[str, Json], fake: Any) -> Any:
-    import torch
-
-    with fake:
-        return torch.empty(val["shape"], dtype=getattr(torch, val["dtype"]))
-
-
 def place(request: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Place every graph of a request; what goes wrong in one is that one's answer."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    ops, fake = Ops(), FakeTensorMode()
+    ops, tensors = Ops(), Tensors()
     answers: list[dict[str, Json]] = []
     for graph in request["graphs"]:
         try:
-            answers.append(_place_one(graph, int(request.get("repeat", 1)), ops, fake))
+            answers.append(_place_one(graph, int(request.get("repeat", 1)), ops, tensors))
         # Whatever upstream raises is what it answers, and is handed on as that.
         except Exception as error:  # noqa: BLE001
             answers.append({"error": f"{type(error).__name__}: {error}"})
     return answers
 
 
-def _place_one(graph: Mapping[str, Json], repeat: int, ops: Ops, fake: Any) -> dict[str, Json]:
+def _place_one(
+    graph: Mapping[str, Json], repeat: int, ops: Ops, tensors: Tensors
+) -> dict[str, Json]:
     """Seconds are the best of `repeat` runs of the pass alone, each on a graph built anew."""
     tag_pass = importlib.import_module(f"{VULKAN}._passes").TagMemoryMetaPass
     nodes = graph["pre"]["nodes"]
     best = math.inf
     for _ in range(max(1, repeat)):
-        module = build(nodes, ops, fake)
+        module = build(nodes, ops, tensors)
         tag = tag_pass(tuple(graph["texture_limits"]), force_fp16=graph["force_fp16"])
         start = time.perf_counter()
         tag.call(module)

@@ -16,6 +16,7 @@ from qtoolkit.layout import PACKED_AXIS, TEXEL, Layout, Reps, RepSet, Storage, T
 from qtoolkit.passes.place.demands import MOST_RANK, Extents
 
 TABLES = ("executorch-1.5.1", "executorch-0dd42c465d", "executorch-pr12616")
+WHY = "{0}: as {1} states for {2}"
 PASSIVE = ("input", "et_vk::prepack")  # they take what their first reader picks
 RENAMED = {"getitem": "operator.getitem"}
 SPELLED = {m: m.name if m.name.startswith("PACKED") else f"TENSOR_{m.name}_PACKED" for m in Layout}
@@ -31,11 +32,15 @@ class ExecutorchTable:
         self.ops: Mapping[str, Mapping[str, Any]] = told["ops"]
         self.neutral = self.repsets.get("ANY_STORAGE_INCL_PACKED_INT8")
         self._known: dict[object, Reps] = {}
+        self._spelled: dict[str, str] = {}
+        self._whys: dict[str, tuple[object, ...]] = {}
 
     def demands(self, node: Node, graph: Graph) -> Reps | None:
         if node.op in PASSIVE:
             return None
-        op = spelled(node.op)
+        op = self._spelled.get(node.op)
+        if op is None:
+            op = self._spelled[node.op] = spelled(node.op)
         entry = self.ops.get(op)
         if entry is None:
             raise UnknownName(
@@ -55,7 +60,10 @@ class ExecutorchTable:
         return known
 
     def why(self, node: Node) -> tuple[object, ...]:
-        return ("{0}: as {1} states for {2}", self.name, spelled(node.op))
+        known = self._whys.get(node.op)
+        if known is None:
+            known = self._whys[node.op] = (WHY, self.name, spelled(node.op))
+        return known
 
     def extents(self, type: TensorType, layout: Layout) -> Extents | None:
         if type.rank > MOST_RANK:
@@ -132,9 +140,9 @@ def _repset(told: Mapping[str, Sequence[str]]) -> RepSet:
 
 def _is_tensor(arg: Arg) -> bool:
     """A tensor, or a list of tensors that is not empty."""
-    if isinstance(arg, tuple):
-        return bool(arg) and all(isinstance(part, Ref | Const) for part in arg)
-    return isinstance(arg, Ref | Const)
+    if isinstance(arg, Ref | Const):
+        return True
+    return isinstance(arg, tuple) and bool(arg) and all(isinstance(p, Ref | Const) for p in arg)
 
 
 def _convolution(node: Node, graph: Graph) -> str:

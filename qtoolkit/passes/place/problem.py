@@ -6,13 +6,22 @@ from dataclasses import dataclass, field
 from qtoolkit.errors import NoRepresentation
 from qtoolkit.graph import Const, Graph, Node, Ref, TensorType, leaves
 from qtoolkit.layout import Reps, RepSet, Storage, TensorRepr, bit, members, span
-from qtoolkit.passes.place.demands import ANY, BUFFER, TEXTURE, Limits, Table, spoken_of
+from qtoolkit.passes.place.demands import (
+    ANY,
+    BUFFER,
+    TEXTURE,
+    Limits,
+    Slots,
+    Table,
+    spoken_of,
+)
 from qtoolkit.passes.rules import PlaceRules
 
 State = tuple[int, ...]  # a mask for each input position, then one for each result
 TEXTURES = sum(bit(r) for r in members(-1) if r.storage is Storage.TEXTURE_3D)
 BUFFERS = sum(bit(r) for r in members(-1) if r.storage is Storage.BUFFER)
 ALIAS = "getitem"
+_FIRST: dict[int, int] = {}  # a memo: ExecuTorch takes the same one of a mask each time
 
 
 def is_open(mask: int) -> bool:
@@ -38,6 +47,8 @@ class Form:
     orders: tuple[tuple[int, ...], ...]
     _narrowed: dict[tuple[State, int, int], State] = field(default_factory=dict)
     _reps: dict[State, Reps] = field(default_factory=dict)
+    _picked: dict[State, tuple[State, tuple[int, ...]]] = field(default_factory=dict)
+    _changed: dict[tuple[State, State], Slots] = field(default_factory=dict)
 
     @property
     def nothing(self) -> State:
@@ -72,6 +83,28 @@ class Form:
 
     def picked(self, state: State) -> tuple[State, tuple[int, ...]]:
         """The state with everything decided, and the positions that were still open."""
+        known = self._picked.get(state)
+        if known is None:
+            known = self._picked[state] = self._pick(state)
+        return known
+
+    def first(self, position: int, mask: int) -> int:
+        """The representation of a mask that is picked."""
+        if self.rules.pick == "executorch":
+            if mask not in _FIRST:
+                _FIRST[mask] = bit(executorch_order(ANY.within(mask))[0])
+            return _FIRST[mask]
+        return next(b for b in self.orders[position] if b & mask)
+
+    def changed(self, before: State, after: State) -> Slots:
+        """The slots whose mask differs, inputs first."""
+        known = self._changed.get((before, after))
+        if known is None:
+            found = (p for p, (a, b) in enumerate(zip(before, after, strict=True)) if a != b)
+            known = self._changed[before, after] = spoken_of([self.slot(p) for p in found])
+        return known
+
+    def _pick(self, state: State) -> tuple[State, tuple[int, ...]]:
         opened = tuple(p for p, mask in enumerate(state) if is_open(mask))
         for p in opened:
             if not is_open(state[p]):
@@ -82,17 +115,6 @@ class Form:
             else:
                 state = self.narrow(state, p, chosen)
         return state, opened
-
-    def first(self, position: int, mask: int) -> int:
-        """The representation of a mask that is picked."""
-        if self.rules.pick == "executorch":
-            return bit(executorch_order(ANY.within(mask))[0])
-        return next(b for b in self.orders[position] if b & mask)
-
-    def changed(self, before: State, after: State) -> tuple[int, ...]:
-        """The slots whose mask differs, inputs first."""
-        found = (p for p, (a, b) in enumerate(zip(before, after, strict=True)) if a != b)
-        return spoken_of([self.slot(p) for p in found])
 
     def _narrow(self, state: State, position: int, mask: int) -> State:
         mine = state[position]
@@ -151,18 +173,21 @@ class Problem:
         self.graph, self.table, self.rules, self.limits = graph, table, rules, limits
         self.names = [n.name for n in graph.nodes]
         self.nodes = len(self.names)
-        self.number: dict[Ref | Const | str, int] = {name: i for i, name in enumerate(self.names)}
         self.types: list[tuple[TensorType, ...]] = [n.types for n in graph.nodes]
+        self._node_number = {name: i for i, name in enumerate(self.names)}
+        self._constant_number: dict[str, int] = {}
         for name, constant in graph.constants.items():
-            self.number[Const(name)] = len(self.names)
+            self._constant_number[name] = len(self.names)
             self.names.append(name)
             self.types.append((constant.type,))
+        kinds: dict[TensorType, int] = {}
+        self._kinds = [tuple(kinds.setdefault(t, len(kinds)) for t in ts) for ts in self.types]
+        self._types_of = list(kinds)
         self.operands = [self._operands(node) for node in graph.nodes]
         self.demanded: list[Reps | None] = []
         self.forms: list[Form | None] = []
         self._forms: dict[object, Form] = {}
-        self._allowed: dict[tuple[int, TensorType], int] = {}
-        self._orders: dict[RepSet, tuple[int, ...]] = {}
+        self._allowed: dict[tuple[int, int], int] = {}
         for n, node in enumerate(graph.nodes):
             demanded = table.demands(node, graph)
             self.demanded.append(demanded)
@@ -180,18 +205,15 @@ class Problem:
         inputs = len(self.graph.nodes[n].args)
         return (self.types[n][position - inputs],)
 
-    def admitted(self, repset: RepSet, types: Sequence[TensorType]) -> int:
-        """What the device's limits leave of a set, for one tensor or for all of a list."""
-        mask = repset.mask
-        for type in types:
-            key = repset.mask, type
-            known = self._allowed.get(key)
-            if known is None:
-                over = self.limits.over
-                known = sum(bit(r) for r in repset if over(r, type, self.table) is None)
-                self._allowed[key] = known
-            mask &= known
-        return mask
+    def admitted(self, mask: int, n: int, result: int = 0) -> int:
+        """What the device's limits leave of a mask for result `result` of node or constant n."""
+        kind = self._kinds[n][result]
+        known = self._allowed.get((mask, kind))
+        if known is None:
+            over, type = self.limits.over, self._types_of[kind]
+            known = sum(bit(r) for r in members(mask) if over(r, type, self.table) is None)
+            self._allowed[mask, kind] = known
+        return known
 
     def wished(self, mask: int) -> int:
         """What the storage asked for leaves of a mask; never nothing."""
@@ -201,13 +223,25 @@ class Problem:
     def _operands(self, node: Node) -> tuple[Operand, ...]:
         found = []
         for position, arg in enumerate(node.args):
-            values = [leaf for leaf in leaves(arg) if isinstance(leaf, Ref | Const)]
-            if values:
-                sources = tuple(self.number[v.node if isinstance(v, Ref) else v] for v in values)
-                results = tuple(v.index if isinstance(v, Ref) else 0 for v in values)
-                listed = isinstance(arg, tuple)
-                mixed = listed and len(values) < len(tuple(leaves(arg)))
-                found.append(Operand(position, sources, results, listed, mixed))
+            if isinstance(arg, Ref):
+                source = self._node_number[arg.node]
+                found.append(Operand(position, (source,), (arg.index,), False, False))
+            elif isinstance(arg, Const):
+                source = self._constant_number[arg.name]
+                found.append(Operand(position, (source,), (0,), False, False))
+            elif isinstance(arg, tuple):
+                every = tuple(leaves(arg))
+                values = [leaf for leaf in every if isinstance(leaf, Ref | Const)]
+                if values:
+                    sources = tuple(
+                        self._node_number[v.node]
+                        if isinstance(v, Ref)
+                        else self._constant_number[v.name]
+                        for v in values
+                    )
+                    results = tuple(v.index if isinstance(v, Ref) else 0 for v in values)
+                    mixed = len(values) < len(every)
+                    found.append(Operand(position, sources, results, True, mixed))
         return tuple(found)
 
     def _form(self, n: int, demanded: Reps) -> Form:
@@ -215,27 +249,30 @@ class Problem:
         masks = [0] * width
         for operand in self.operands[n]:
             p = operand.position
-            repset = demanded.at(p)
+            repset = demanded.inputs[p] if p < len(demanded.inputs) else None
             if repset is not None:
-                types = [
-                    self.types[s][r] for s, r in zip(operand.sources, operand.results, strict=True)
-                ]
-                masks[p] = self.admitted(repset, types)
+                mask = repset.mask
+                for source, result in zip(operand.sources, operand.results, strict=True):
+                    mask &= self.admitted(repset.mask, source, result)
+                masks[p] = mask
             elif self.rules.oddities and self.table.neutral is not None and not operand.mixed:
                 masks[p] = self.table.neutral.mask
-        masks += [
-            self.admitted(repset, (type,))
-            for repset, type in zip(demanded.outputs, self.types[n], strict=False)
-        ]
-        key = (
-            tuple(None if r is None else r.reprs for r in demanded.inputs),
-            tuple(r.reprs for r in demanded.outputs), demanded.ties, tuple(masks),
-        )  # fmt: skip
-        known = self._forms.get(key)
+        for result, repset in enumerate(demanded.outputs):
+            masks.append(self.admitted(repset.mask, n, result))
+        # Tables hand out the same Reps again and again; `demanded` keeps each alive.
+        quick = id(demanded), *masks
+        known = self._forms.get(quick)
         if known is None:
-            known = self._forms[key] = self._new_form(demanded, width, masks)
-        if 0 in known.start:
-            self._refuse_empty(n, known, masks)
+            key = (
+                tuple(None if r is None else r.reprs for r in demanded.inputs),
+                tuple(r.reprs for r in demanded.outputs), demanded.ties, tuple(masks),
+            )  # fmt: skip
+            known = self._forms.get(key)
+            if known is None:
+                known = self._forms[key] = self._new_form(demanded, width, masks)
+                if 0 in known.start:
+                    self._refuse_empty(n, known, masks)
+            self._forms[quick] = known
         return known
 
     def _new_form(self, demanded: Reps, width: int, masks: list[int]) -> Form:

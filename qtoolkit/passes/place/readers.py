@@ -5,6 +5,7 @@ representations, with its budget, and a memory of searches already made.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
+from itertools import islice
 
 from qtoolkit.passes.rules import PlaceRules
 
@@ -38,8 +39,9 @@ class Readers:
         self.of: dict[int, dict[int, int]] = {}
         self._by_want: dict[int, dict[int, dict[int, int]]] = {}
         self._order = 0
-        self._known: dict[Key, Found] = {}
-        self._asked: dict[int, list[Key]] = {}
+        self._clock = 0
+        self._touched: dict[int, int] = {}
+        self._known: dict[Key, tuple[int, Found, list[int]]] = {}
 
     def read(self, value: int, reader: int, edge: int) -> None:
         """`reader` begins to read `value`, after all others."""
@@ -47,77 +49,84 @@ class Readers:
         if value in self._by_want:
             self._order += 1
             self._by_want[value].setdefault(edge, {})[reader] = self._order
-        self._forget(value)
+        self._touch(value)
 
     def unread(self, value: int, reader: int) -> int | None:
         """`reader` reads `value` no longer; its edge, None if it had none."""
         edge = self.of.get(value, {}).pop(reader, None)
-        if edge is not None and value in self._by_want:
-            del self._by_want[value][edge][reader]
-        self._forget(value)
+        if edge is not None:
+            if value in self._by_want:
+                del self._by_want[value][edge][reader]
+            self._touch(value)
         return edge
 
     def moved(self, value: int, reader: int) -> None:
         """`reader` goes to the end of the readers of `value`."""
-        edge = self.unread(value, reader)
-        if edge is not None:
+        readers = self.of.get(value, {})
+        if reader in readers and len(readers) > 1:
+            edge = self.unread(value, reader)
+            assert edge is not None
             self.read(value, reader, edge)
 
     def search(self, value: int, mask: int) -> Found:
-        """Narrow `mask` by what the readers of `value` admit, and theirs where they are tied."""
+        """Narrow `mask` by what the readers of `value` admit, and theirs where they are tied.
+
+        A search made before holds as long as nothing that it asked has got or lost a reader.
+        """
         key = value, mask
         known = self._known.get(key)
-        if known is None:
-            asked: list[int] = []
-            if self.rules.search == "depth-first" or self.rules.budget_scope == "per-branch":
-                known = self._by_branch(value, mask, asked)
-            else:
-                known = self._breadth_first(value, mask, asked)
-            self._known[key] = known
-            for each in asked:
-                self._asked.setdefault(each, []).append(key)
-        return known
+        if known is not None:
+            when, found, asked = known
+            touched = self._touched
+            if when == self._clock or not any(touched.get(v, 0) > when for v in asked):
+                return found
+        asked = []
+        if self.rules.search == "depth-first" or self.rules.budget_scope == "per-branch":
+            found = self._by_branch(value, mask, asked)
+        else:
+            found = self._breadth_first(value, mask, asked)
+        self._known[key] = self._clock, found, asked
+        return found
 
-    def _forget(self, value: int) -> None:
-        for key in self._asked.pop(value, ()):
-            self._known.pop(key, None)
+    def _touch(self, value: int) -> None:
+        self._clock += 1
+        self._touched[value] = self._clock
 
     def _breadth_first(self, value: int, mask: int, asked: list[int]) -> Found:
         """One queue, one budget. Without oddities a value is asked once, else once per path."""
-        budget = self.rules.budget or 0
-        once = not self.rules.oddities
-        seen = {value}
+        most = None if self.rules.budget is None else self.rules.budget - 1
+        seen = None if self.rules.oddities else {value}
         by: int | None = None
         queue = asked
         queue.append(value)
-        for count, at in enumerate(queue, 1):
-            if not mask & (mask - 1):
-                break
-            if count == budget:
-                return self._found(queue, count - 1, mask, by, True)
+        count = 0
+        # This loop is what placement spends its time in: a few tests for each edge, no calls.
+        for at in islice(queue, most):
+            count += 1
             readers = self.of.get(at)
             if not readers:
                 continue
             edges: Iterable[tuple[int, int]] = readers.items()
             if len(readers) > MANY:
-                edges = self._relevant(at, mask, budget - count if budget else len(readers))
+                edges = self._relevant(at, mask, len(readers) if most is None else most - count)
             for reader, edge in edges:
                 common = mask & edge
-                if not common:
-                    continue
                 if common != mask:
+                    if not common:
+                        continue
                     mask, by = common, reader
-                if edge & FOLLOW and not (once and reader in seen):
-                    seen.add(reader)
+                    if not mask & (mask - 1):
+                        del queue[count:]
+                        return Found(mask, by, False, count)
+                if edge > WANTS:
+                    if seen is not None:
+                        if reader in seen:
+                            continue
+                        seen.add(reader)
                     queue.append(reader)
-                if not mask & (mask - 1):
-                    break
-        return self._found(queue, len(queue), mask, by, False)
-
-    @staticmethod
-    def _found(queue: list[int], asked: int, mask: int, by: int | None, ended: bool) -> Found:
-        del queue[asked:]
-        return Found(mask, by, ended, asked)
+        ended = len(queue) > count
+        del queue[count:]
+        return Found(mask, by, ended, count)
 
     def _relevant(self, value: int, mask: int, follow: int) -> Iterator[tuple[int, int]]:
         """The readers of a value with many, without those that cannot matter.

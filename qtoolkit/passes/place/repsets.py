@@ -1,9 +1,8 @@
 """The engine of repsets: narrow the sets of a node by its values and readers, pick, go on."""
 
-from qtoolkit.graph import Const, Ref, TensorType
 from qtoolkit.layout import TensorRepr, bit
 from qtoolkit.passes.place.demands import ANY
-from qtoolkit.passes.place.problem import ALIAS, TEXTURES, Form, Operand, Problem, is_open
+from qtoolkit.passes.place.problem import ALIAS, TEXTURES, Form, Operand, Problem, State, is_open
 from qtoolkit.passes.place.readers import FOLLOW, Found, Readers
 from qtoolkit.passes.place.recorder import ONLY, Recorder, Steps
 
@@ -26,7 +25,6 @@ class Repsets:
         self.readers = Readers(self.rules)
         self.copies: dict[tuple[int, TensorRepr], int] = {}
         self.copied_for: dict[int, int] = {}
-        self._copy_edges: dict[TensorType, int] = {}
         for n, operands in enumerate(problem.operands):
             for operand in operands:
                 self._reads(n, operand)
@@ -43,9 +41,7 @@ class Repsets:
     def _node(self, n: int, form: Form) -> Steps:
         recorder, rules = self.recorder, self.rules
         for operand in self.problem.operands[n]:
-            state = recorder.states[n]
-            assert state is not None
-            p = operand.position
+            state, p = self._state(n), operand.position
             if not is_open(state[p]):
                 continue
             if self.problem.limits.half:
@@ -54,15 +50,23 @@ class Repsets:
                     yield recorder.change(n, after, "half", (FORCED, ANY.within(after[p])), None)
             if rules.search == "source-first":
                 yield from self._by_source(n, form, operand)
-                yield from self._by_readers(n, form, p, operand)
+                if is_open(self._state(n)[p]):
+                    yield from self._by_readers(n, form, p, operand)
             else:
                 yield from self._by_readers(n, form, p, operand)
-                yield from self._by_source(n, form, operand)
+                if is_open(self._state(n)[p]):
+                    yield from self._by_source(n, form, operand)
         for p in self._constrained(form):
-            yield from self._by_readers(n, form, p, None)
+            if is_open(self._state(n)[p]):
+                yield from self._by_readers(n, form, p, None)
         yield from self._pick(n, form)
         recorder.hold(n)
         yield from self._connect(n, form)
+
+    def _state(self, n: int) -> State:
+        state = self.recorder.states[n]
+        assert state is not None
+        return state
 
     def _constrained(self, form: Form) -> range:
         """The positions of the results that are narrowed by what their readers want."""
@@ -74,11 +78,7 @@ class Repsets:
         return range(first, first + 1 if self.rules.oddities else len(form.start))
 
     def _by_readers(self, n: int, form: Form, p: int, operand: Operand | None) -> Steps:
-        recorder = self.recorder
-        state = recorder.states[n]
-        assert state is not None
-        if not is_open(state[p]):
-            return
+        recorder, state = self.recorder, self._state(n)
         if operand is None:
             value, result = n, p - form.inputs
         else:
@@ -103,12 +103,7 @@ class Repsets:
         return self.recorder.first[by]
 
     def _by_source(self, n: int, form: Form, operand: Operand) -> Steps:
-        recorder = self.recorder
-        state = recorder.states[n]
-        assert state is not None
-        p = operand.position
-        if not is_open(state[p]):
-            return
+        recorder, state, p = self.recorder, self._state(n), operand.position
         source = operand.sources[0]
         has = recorder.has(operand)
         mask = bit(has) if has is not None else self._may_have(source, operand.results[0])
@@ -128,9 +123,7 @@ class Repsets:
         return form.start[form.inputs + result]
 
     def _pick(self, n: int, form: Form) -> Steps:
-        recorder = self.recorder
-        state = recorder.states[n]
-        assert state is not None
+        recorder, state = self.recorder, self._state(n)
         after, opened = form.picked(state)
         if not opened:
             return
@@ -142,8 +135,7 @@ class Repsets:
     def _connect(self, n: int, form: Form) -> Steps:
         """Sources without a representation take this one; others are copied where they differ."""
         recorder, problem, odd = self.recorder, self.problem, self.rules.oddities
-        state = recorder.states[n]
-        assert state is not None
+        state = self._state(n)
         # In ExecuTorch a copy stands in for its source wherever the node reads that.
         instead: dict[int, tuple[int, TensorRepr]] = {}
         for operand in problem.operands[n]:
@@ -161,8 +153,7 @@ class Repsets:
                     continue
                 read, has = instead.get(source, (self._value(source, result), held[result]))
                 if has != wants:
-                    value = recorder.value(source, result)
-                    yield from self._copy(n, value, problem.types[source][result], read, has, wants)
+                    yield from self._copy(n, source, result, read, has, wants)
                     if odd:
                         instead[source] = self.copies[read, wants], wants
 
@@ -174,16 +165,17 @@ class Repsets:
         return self.recorder.decided.get(n, self.recorder.demanded_by(n, slot))
 
     def _copy(
-        self, n: int, value: Ref | Const, type: TensorType, read: int,
-        has: TensorRepr, wants: TensorRepr,
-    ) -> Steps:  # fmt: skip
-        """Node n reads a copy in place of `read`, which is `value` or a copy of it."""
+        self, n: int, source: int, result: int, read: int, has: TensorRepr, wants: TensorRepr
+    ) -> Steps:
+        """Node n reads a copy in place of `read`, which is a value or a copy of it."""
         recorder, name = self.recorder, self.problem.names[n]
+        value = recorder.value(source, result)
         copy = self.copies.get((read, wants)) if self.rules.share_transitions else None
         if copy is None:
+            type = self.problem.types[source][result]
             copy = self.copies[read, wants] = len(self.problem.names) + len(self.copied_for)
             self.copied_for[copy] = n
-            self.readers.read(read, copy, self._copy_edge(type))
+            self.readers.read(read, copy, self._copy_edge(source, result))
             told = (COPY, name, value, wants, has, type.nbytes)
             yield recorder.note(n, "copy", told, recorder.decided.get(n))
         else:
@@ -233,13 +225,12 @@ class Repsets:
             return source
         return -1 - (source << 8 | result)
 
-    def _copy_edge(self, type: TensorType) -> int:
+    def _copy_edge(self, source: int, result: int) -> int:
         """What a copy admits: anything that the device can hold, on both sides."""
-        if type not in self._copy_edges:
-            neutral = self.problem.table.neutral
-            mask = ANY.mask if neutral is None else self.problem.admitted(neutral, (type,))
-            self._copy_edges[type] = mask | FOLLOW
-        return self._copy_edges[type]
+        neutral = self.problem.table.neutral
+        if neutral is None:
+            return ANY.mask | FOLLOW
+        return self.problem.admitted(neutral.mask, source, result) | FOLLOW
 
     def _name(self, reader: int) -> str:
         """A reader by name; a copy by the node it was made for."""
