@@ -50,6 +50,10 @@ def place(
     """
     problem = Problem(graph, table, rules, limits)
     recorder = Recorder(problem)
-    yield from recorder.demands()
-    yield from Repsets(problem, recorder).run()
+    recorder.demands()
+    yield from recorder.fresh()
+    engine = Repsets(problem, recorder)
+    for n in range(problem.nodes):
+        engine.decide(n)
+        yield from recorder.fresh()
     return recorder.finish()

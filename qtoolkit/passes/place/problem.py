@@ -183,6 +183,7 @@ class Problem:
         kinds: dict[TensorType, int] = {}
         self._kinds = [tuple(kinds.setdefault(t, len(kinds)) for t in ts) for ts in self.types]
         self._types_of = list(kinds)
+        self.is_alias = [n.op == ALIAS for n in graph.nodes]
         self.operands = [self._operands(node) for node in graph.nodes]
         self.demanded: list[Reps | None] = []
         self.forms: list[Form | None] = []
@@ -229,7 +230,7 @@ class Problem:
             elif isinstance(arg, Const):
                 source = self._constant_number[arg.name]
                 found.append(Operand(position, (source,), (0,), False, False))
-            elif isinstance(arg, tuple):
+            elif isinstance(arg, tuple) and arg and not isinstance(arg[0], int | float):
                 every = tuple(leaves(arg))
                 values = [leaf for leaf in every if isinstance(leaf, Ref | Const)]
                 if values:

@@ -37,6 +37,7 @@ class Readers:
     def __init__(self, rules: PlaceRules) -> None:
         self.rules = rules
         self.of: dict[int, dict[int, int]] = {}
+        self._edges: dict[int, Iterable[tuple[int, int]]] = {}
         self._by_want: dict[int, dict[int, dict[int, int]]] = {}
         self._order = 0
         self._clock = 0
@@ -88,8 +89,17 @@ class Readers:
         self._known[key] = self._clock, found, asked
         return found
 
+    def _edges_of(self, value: int, mask: int, follow: int | None) -> Iterable[tuple[int, int]]:
+        """The readers of a value; of many only those that can matter to a search."""
+        readers = self.of.get(value, {})
+        if len(readers) > MANY:
+            return self._relevant(value, mask, len(readers) if follow is None else follow)
+        edges = self._edges[value] = tuple(readers.items())
+        return edges
+
     def _touch(self, value: int) -> None:
         self._clock += 1
+        self._edges.pop(value, None)
         self._touched[value] = self._clock
 
     def _breadth_first(self, value: int, mask: int, asked: list[int]) -> Found:
@@ -100,15 +110,13 @@ class Readers:
         queue = asked
         queue.append(value)
         count = 0
+        known = self._edges
         # This loop is what placement spends its time in: a few tests for each edge, no calls.
         for at in islice(queue, most):
             count += 1
-            readers = self.of.get(at)
-            if not readers:
-                continue
-            edges: Iterable[tuple[int, int]] = readers.items()
-            if len(readers) > MANY:
-                edges = self._relevant(at, mask, len(readers) if most is None else most - count)
+            edges = known.get(at)
+            if edges is None:
+                edges = self._edges_of(at, mask, None if most is None else most - count)
             for reader, edge in edges:
                 common = mask & edge
                 if common != mask:

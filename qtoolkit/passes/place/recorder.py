@@ -1,15 +1,11 @@
 """What every engine shares: the state of each node, and a step for everything that changes it."""
 
-from collections.abc import Generator
-
 from qtoolkit.draft import Edit
 from qtoolkit.graph import Const, Graph, Ref
 from qtoolkit.layout import Reps, RepSet, TensorRepr, bit, members
 from qtoolkit.passes.place.demands import ANY, TEXTURE, spoken_of
 from qtoolkit.passes.place.problem import ALIAS, TEXTURES, Operand, Problem, State
 from qtoolkit.trace import NO_EDIT, Step
-
-Steps = Generator[Step, None, None]
 
 
 class Recorder:
@@ -31,8 +27,14 @@ class Recorder:
         self.limited: dict[tuple[int, int], int] = {}
         self.first: list[int] = [0] * problem.nodes
         self.count = 0
+        self._fresh: list[Step] = []
 
-    def demands(self) -> Steps:
+    def fresh(self) -> list[Step]:
+        """The steps since the last call."""
+        found, self._fresh = self._fresh, []
+        return found
+
+    def demands(self) -> None:
         """What every node admits, what the device and the storage asked for take away."""
         problem = self.problem
         for n, form in enumerate(problem.forms):
@@ -42,11 +44,11 @@ class Recorder:
             self.first[n] = self.decided[n] = self.count
             template, *values = problem.table.why(node)
             why = (template, form.changed(form.nothing, form.stated), *values)
-            yield self._step(node.name, form.reps_of(form.stated), "demand", why, None)
-            if form.stated != form.start:
-                yield from self._limits(n)
+            self._step(node.name, form.reps_of(form.stated), "demand", why, None)
+            if form.stated is not form.start and form.stated != form.start:
+                self._limits(n)
             if problem.limits.storage == TEXTURE:
-                yield from self._left_in_buffers(n)
+                self._left_in_buffers(n)
 
     def demanded_by(self, n: int, slot: int) -> int:
         """The step that told what node n admits at a slot, limits included."""
@@ -54,7 +56,7 @@ class Recorder:
 
     def change(
         self, n: int, state: State, kind: str, why: tuple[object, ...], cause: int | None
-    ) -> Step:
+    ) -> None:
         """Node n goes over to a state; `why` is worded after the slots that this changes."""
         form, before = self.problem.forms[n], self.states[n]
         assert form is not None and before is not None
@@ -63,14 +65,14 @@ class Recorder:
         if before[form.inputs :] != state[form.inputs :]:
             self.decided[n] = self.count
         template, *values = why
-        return self._step(
+        self._step(
             self.problem.names[n], form.reps_of(state), kind, (template, slots, *values), cause
         )
 
-    def note(self, n: int, kind: str, why: tuple[object, ...], cause: int | None = None) -> Step:
+    def note(self, n: int, kind: str, why: tuple[object, ...], cause: int | None = None) -> None:
         """A step that changes nothing."""
         self.count += 1
-        return Step(NO_EDIT, kind, self.problem.names[n], why, cause)
+        self._fresh.append(Step(NO_EDIT, kind, self.problem.names[n], why, cause))
 
     def hold(self, n: int) -> None:
         """Node n is decided: what its results are."""
@@ -79,7 +81,7 @@ class Recorder:
         reps = form.reps_of(state)
         self.held[n] = tuple(r.only for r in reps.outputs)
 
-    def adopt(self, n: int, has: TensorRepr, reader: int, cause: int) -> Step:
+    def adopt(self, n: int, has: TensorRepr, reader: int, cause: int) -> None:
         """A node without a say takes what its first reader picked."""
         self.held[n] = (has,) * len(self.problem.types[n])
         self.decided[n] = self.count
@@ -87,9 +89,9 @@ class Recorder:
         reps = Reps((), (one,) * len(self.problem.types[n]))
         why = ("{0}: {1}, as %{2}, its first reader, takes it", spoken_of([-1]), one,
                self.problem.names[reader])  # fmt: skip
-        return self._step(self.problem.names[n], reps, "adopt", why, cause)
+        self._step(self.problem.names[n], reps, "adopt", why, cause)
 
-    def alias(self, n: int) -> Steps:
+    def alias(self, n: int) -> None:
         """An item of a node of several results lies where that result does."""
         operand = self.problem.operands[n][0]
         source, result = operand.sources[0], operand.results[0]
@@ -102,7 +104,7 @@ class Recorder:
         why = ("{0}: {1}, where %{2} put it", spoken_of([0, -1]), one, self.problem.names[source])
         cause = self.decided.get(source)
         self.decided[n] = self.count
-        yield self._step(self.problem.names[n], reps, "alias", why, cause)
+        self._step(self.problem.names[n], reps, "alias", why, cause)
 
     def finish(self) -> Graph:
         """The graph with every node's representations."""
@@ -120,7 +122,7 @@ class Recorder:
         name = self.problem.names[n]
         return Const(name) if self.problem.is_constant(n) else Ref(name, result)
 
-    def _limits(self, n: int) -> Steps:
+    def _limits(self, n: int) -> None:
         """A step for each slot that the device, a tie or the storage asked for takes from."""
         problem, form = self.problem, self.problem.forms[n]
         assert form is not None
@@ -136,7 +138,7 @@ class Recorder:
             if slot < 0:
                 self.decided[n] = self.count
             told = ("{0}: {1}, {2}", spoken_of([slot]), ANY.within(left), why)
-            yield self._step(problem.names[n], form.reps_of(now), kind, told, cause)
+            self._step(problem.names[n], form.reps_of(now), kind, told, cause)
 
     def _lost(self, n: int, p: int, had: int, left: int) -> tuple[str, str]:
         """Why a slot lost representations, and the kind of the step that says so."""
@@ -160,7 +162,7 @@ class Recorder:
             return f"as storage={problem.limits.storage!r} asks", "bound"
         return "as what it is tied to admits no more", "tie"
 
-    def _left_in_buffers(self, n: int) -> Steps:
+    def _left_in_buffers(self, n: int) -> None:
         """What stays in a buffer though textures are asked for, and why."""
         problem, form = self.problem, self.problem.forms[n]
         assert form is not None
@@ -172,7 +174,7 @@ class Recorder:
             repset = demanded.at(slot) if demanded else None
             told = self._in_buffer_why(n, p, repset)
             why = ("{0}: stays in a buffer, because {1}", spoken_of([slot]), told)
-            yield self.note(n, "buffer", why)
+            self.note(n, "buffer", why)
 
     def _in_buffer_why(self, n: int, p: int, demanded: RepSet | None) -> str:
         problem, node = self.problem, self.problem.graph.nodes[n]
@@ -193,10 +195,10 @@ class Recorder:
 
     def _step(
         self, name: str, reps: Reps, kind: str, why: tuple[object, ...], cause: int | None
-    ) -> Step:
+    ) -> None:
         self.reps[name] = reps
         self.count += 1
-        return Step(Edit(reps=((name, reps),)), kind, name, why, cause)
+        self._fresh.append(Step(Edit(reps=((name, reps),)), kind, name, why, cause))
 
 
 ONLY = {bit(r): RepSet([r]) for r in members(-1)}

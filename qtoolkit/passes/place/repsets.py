@@ -2,9 +2,9 @@
 
 from qtoolkit.layout import TensorRepr, bit
 from qtoolkit.passes.place.demands import ANY
-from qtoolkit.passes.place.problem import ALIAS, TEXTURES, Form, Operand, Problem, State, is_open
+from qtoolkit.passes.place.problem import TEXTURES, Form, Operand, Problem, State, is_open
 from qtoolkit.passes.place.readers import FOLLOW, Found, Readers
-from qtoolkit.passes.place.recorder import ONLY, Recorder, Steps
+from qtoolkit.passes.place.recorder import ONLY, Recorder
 
 FORCED = "{0}: {1}, as float16 is forced, which prefers textures"
 SOURCE = "{0}: {1}, which %{2} has"
@@ -29,16 +29,15 @@ class Repsets:
             for operand in operands:
                 self._reads(n, operand)
 
-    def run(self) -> Steps:
-        """Decide every node in order."""
-        recorder = self.recorder
-        for n, form in enumerate(self.problem.forms):
-            if self.problem.graph.nodes[n].op == ALIAS:
-                yield from recorder.alias(n)
-            elif form is not None:
-                yield from self._node(n, form)
+    def decide(self, n: int) -> None:
+        """Decide node n, all before it being decided."""
+        form = self.problem.forms[n]
+        if self.problem.is_alias[n]:
+            self.recorder.alias(n)
+        elif form is not None:
+            self._node(n, form)
 
-    def _node(self, n: int, form: Form) -> Steps:
+    def _node(self, n: int, form: Form) -> None:
         recorder, rules = self.recorder, self.rules
         for operand in self.problem.operands[n]:
             state, p = self._state(n), operand.position
@@ -47,21 +46,21 @@ class Repsets:
             if self.problem.limits.half:
                 after = form.narrow(state, p, TEXTURES)
                 if after != state:
-                    yield recorder.change(n, after, "half", (FORCED, ANY.within(after[p])), None)
+                    recorder.change(n, after, "half", (FORCED, ANY.within(after[p])), None)
             if rules.search == "source-first":
-                yield from self._by_source(n, form, operand)
+                self._by_source(n, form, operand)
                 if is_open(self._state(n)[p]):
-                    yield from self._by_readers(n, form, p, operand)
+                    self._by_readers(n, form, p, operand)
             else:
-                yield from self._by_readers(n, form, p, operand)
+                self._by_readers(n, form, p, operand)
                 if is_open(self._state(n)[p]):
-                    yield from self._by_source(n, form, operand)
+                    self._by_source(n, form, operand)
         for p in self._constrained(form):
             if is_open(self._state(n)[p]):
-                yield from self._by_readers(n, form, p, None)
-        yield from self._pick(n, form)
+                self._by_readers(n, form, p, None)
+        self._pick(n, form)
         recorder.hold(n)
-        yield from self._connect(n, form)
+        self._connect(n, form)
 
     def _state(self, n: int) -> State:
         state = self.recorder.states[n]
@@ -77,7 +76,7 @@ class Repsets:
             return range(0)
         return range(first, first + 1 if self.rules.oddities else len(form.start))
 
-    def _by_readers(self, n: int, form: Form, p: int, operand: Operand | None) -> Steps:
+    def _by_readers(self, n: int, form: Form, p: int, operand: Operand | None) -> None:
         recorder, state = self.recorder, self._state(n)
         if operand is None:
             value, result = n, p - form.inputs
@@ -89,11 +88,11 @@ class Repsets:
             by = found.by
             assert by is not None
             why = (READERS, ANY.within(after[p]), self._name(by), recorder.value(value, result))
-            yield recorder.change(n, after, "readers", why, self._wanted(found))
+            recorder.change(n, after, "readers", why, self._wanted(found))
         if found.ended and is_open(after[p]):
             told = (ENDED, recorder.value(value, result), found.nodes, ANY.within(found.mask),
                     self.rules.budget)  # fmt: skip
-            yield recorder.note(n, "budget", told)
+            recorder.note(n, "budget", told)
 
     def _wanted(self, found: Found) -> int | None:
         """The step in which the reader that narrowed a search said what it admits."""
@@ -102,7 +101,7 @@ class Repsets:
             return None
         return self.recorder.first[by]
 
-    def _by_source(self, n: int, form: Form, operand: Operand) -> Steps:
+    def _by_source(self, n: int, form: Form, operand: Operand) -> None:
         recorder, state, p = self.recorder, self._state(n), operand.position
         source = operand.sources[0]
         has = recorder.has(operand)
@@ -111,7 +110,7 @@ class Repsets:
         if after != state:
             template = SOURCE if has is not None else SOURCE_WILL
             why = (template, ANY.within(after[p]), self.problem.names[source])
-            yield recorder.change(n, after, "source", why, recorder.decided.get(source))
+            recorder.change(n, after, "source", why, recorder.decided.get(source))
 
     def _may_have(self, source: int, result: int) -> int:
         """What a value that is not placed yet admits, as far as it is known."""
@@ -122,7 +121,7 @@ class Repsets:
             return -1
         return form.start[form.inputs + result]
 
-    def _pick(self, n: int, form: Form) -> Steps:
+    def _pick(self, n: int, form: Form) -> None:
         recorder, state = self.recorder, self._state(n)
         after, opened = form.picked(state)
         if not opened:
@@ -130,9 +129,9 @@ class Repsets:
         template = FIRST_EXECUTORCH if self.rules.pick == "executorch" else FIRST
         p = form.inputs if form.inputs in opened else opened[0]
         cause = recorder.demanded_by(n, form.slot(p))
-        yield recorder.change(n, after, "pick", (template, ANY.within(after[p])), cause)
+        recorder.change(n, after, "pick", (template, ANY.within(after[p])), cause)
 
-    def _connect(self, n: int, form: Form) -> Steps:
+    def _connect(self, n: int, form: Form) -> None:
         """Sources without a representation take this one; others are copied where they differ."""
         recorder, problem, odd = self.recorder, self.problem, self.rules.oddities
         state = self._state(n)
@@ -140,7 +139,7 @@ class Repsets:
         instead: dict[int, tuple[int, TensorRepr]] = {}
         for operand in problem.operands[n]:
             mask = state[operand.position]
-            if not mask or (odd and self._holds_constant(operand)):
+            if not mask or (odd and operand.listed and self._holds_constant(operand)):
                 continue
             wants = ONLY[mask].only
             for source, result in zip(operand.sources, operand.results, strict=True):
@@ -149,11 +148,11 @@ class Repsets:
                 held = recorder.held[source]
                 if not held:
                     slot = form.slot(operand.position)
-                    yield recorder.adopt(source, wants, n, self._decider(n, slot))
+                    recorder.adopt(source, wants, n, self._decider(n, slot))
                     continue
                 read, has = instead.get(source, (self._value(source, result), held[result]))
                 if has != wants:
-                    yield from self._copy(n, source, result, read, has, wants)
+                    self._copy(n, source, result, read, has, wants)
                     if odd:
                         instead[source] = self.copies[read, wants], wants
 
@@ -166,7 +165,7 @@ class Repsets:
 
     def _copy(
         self, n: int, source: int, result: int, read: int, has: TensorRepr, wants: TensorRepr
-    ) -> Steps:
+    ) -> None:
         """Node n reads a copy in place of `read`, which is a value or a copy of it."""
         recorder, name = self.recorder, self.problem.names[n]
         value = recorder.value(source, result)
@@ -177,10 +176,10 @@ class Repsets:
             self.copied_for[copy] = n
             self.readers.read(read, copy, self._copy_edge(source, result))
             told = (COPY, name, value, wants, has, type.nbytes)
-            yield recorder.note(n, "copy", told, recorder.decided.get(n))
+            recorder.note(n, "copy", told, recorder.decided.get(n))
         else:
             made_for = self.problem.names[self.copied_for[copy]]
-            yield recorder.note(n, "copy", (SHARED, name, value, wants, has, made_for))
+            recorder.note(n, "copy", (SHARED, name, value, wants, has, made_for))
         self._rewire(n, read, copy)
 
     def _rewire(self, n: int, source: int, copy: int) -> None:
@@ -200,7 +199,7 @@ class Repsets:
         mask = form.start[operand.position] if form is not None else 0
         if form is None or not mask or (odd and operand.listed):
             return
-        item = self.problem.graph.nodes[n].op == ALIAS
+        item = self.problem.is_alias[n]
         edge = mask | FOLLOW if form.inputs in form.partners[operand.position] else mask
         for source, result in zip(operand.sources, operand.results, strict=True):
             if odd and item and result != 1 and self._untied_results(source):
