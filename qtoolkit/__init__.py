@@ -20,6 +20,8 @@ FACE: dict[str, tuple[str, str | None]] = {
     "PlaceRules": ("qtoolkit.passes.rules", "PlaceRules"),
     "QParams": ("qtoolkit.qparams", "QParams"),
     "QtoolkitError": ("qtoolkit.errors", "QtoolkitError"),
+    "Placement": ("qtoolkit.placement", "Placement"),
+    "CostModel": ("qtoolkit.passes.place", "CostModel"),
     "Run": ("qtoolkit.execution", "Run"),
     "Trace": ("qtoolkit.trace", "Trace"),
     "available": ("qtoolkit.backends", "available"),
@@ -31,6 +33,7 @@ FACE: dict[str, tuple[str, str | None]] = {
     "load": ("qtoolkit.pipeline", "load"),
     "models": ("qtoolkit.models", None),
     "ops": ("qtoolkit.ops", None),
+    "place": ("qtoolkit.placement", "place"),
     "quantize": ("qtoolkit.quantizer", "quantize"),
     "run_float": ("qtoolkit.program", "run_float"),
     "save": ("qtoolkit.graphfile", "save"),
@@ -55,6 +58,9 @@ if TYPE_CHECKING:
     from qtoolkit.passes.rules import PlaceRules as PlaceRules
     from qtoolkit.pipeline import compile as compile
     from qtoolkit.pipeline import load as load
+    from qtoolkit.passes.place import CostModel as CostModel
+    from qtoolkit.placement import Placement as Placement
+    from qtoolkit.placement import place as place
     from qtoolkit.program import capture as capture
     from qtoolkit.program import run_float as run_float
     from qtoolkit.qparams import QParams as QParams

@@ -14,12 +14,21 @@ from qtoolkit.graph import Graph
 from qtoolkit.graphfile import load_graph
 from qtoolkit.passes.fuse import fuse
 from qtoolkit.passes.lower import Kernels, lower
-from qtoolkit.passes.place import MIXED, STORAGES, TEXTURE, KernelTable, Limits, place
+from qtoolkit.passes.place import (
+    GREEDY,
+    MIXED,
+    POLICIES,
+    STORAGES,
+    TEXTURE,
+    CostModel,
+    KernelTable,
+    Limits,
+    place,
+)
 from qtoolkit.passes.rules import FuseRules, PlaceRules
 from qtoolkit.passes.transitions import transitions
 from qtoolkit.trace import PassTrace, Step, Trace, run_pass
 
-POLICIES = ("greedy",)
 # What to keep to where no device can be asked: nearly every one has as much.
 LIMIT_WITHOUT_DEVICE = 2048
 
@@ -37,12 +46,19 @@ class Target:
     rules: PlaceRules
     fusing: FuseRules
     limits: Limits
+    policy: str
+    model: CostModel
 
 
 PIPELINE: tuple[tuple[str, Callable[[Graph, Target], Generator[Step, None, Graph]]], ...] = (
     ("fuse", lambda graph, to: fuse(graph, to.fusing)),
     ("lower", lambda graph, to: lower(graph, to.backend, to.kernels)),
-    ("place", lambda graph, to: place(graph, KernelTable(to.kernels), to.rules, to.limits)),
+    (
+        "place",
+        lambda graph, to: place(
+            graph, KernelTable(to.kernels), to.rules, to.limits, to.policy, to.model
+        ),
+    ),
     ("transitions", lambda graph, to: transitions(graph, to.backend, to.kernels, to.rules)),
 )
 
@@ -51,17 +67,19 @@ def compile(
     graph: Graph,
     backend: str = "reference",
     rules: PlaceRules = PlaceRules(),  # noqa: B008
-    policy: str = "greedy",
+    policy: str = GREEDY,
     fusing: FuseRules = FuseRules(),  # noqa: B008
     storage: str = MIXED,
     texture_limit: int | None = None,
     device: DeviceChoice = None,
+    model: CostModel = CostModel(),  # noqa: B008
 ) -> Trace:
     """Fuse, lower, place and connect a graph for a backend; the result is `.result`.
 
     storage: 'mixed' lets kernels choose, 'buffer' and 'texture' keep to one as far as there is such
     a representation. texture_limit: the largest extent of a 3D texture, in place of that of
-    `device` (a Vulkan device by index or part of its name; without any, 2048 is assumed). Warns
+    `device` (a Vulkan device by index or part of its name; without any, 2048 is assumed). policy
+    'optimal' places at the least total cost by `model` in place of node by node. Warns
     (QuantizationWarning) where an int32 sum could wrap around. Raises UnknownName for a backend,
     policy or storage that is not there.
     """
@@ -72,9 +90,9 @@ def compile(
     table = backends.kernels(backend)
     if storage == TEXTURE and backend not in backends.DEVICES:
         raise UnknownName(f"storage 'texture': backend {backend!r} has buffers only; use vulkan")
-    limit = _texture_limit(backend, texture_limit, device)
+    limit = limit_of(backend, texture_limit, device)
     extents = None if limit is None else (limit, limit, limit)
-    target = Target(backend, table, rules, fusing, Limits(extents, storage))
+    target = Target(backend, table, rules, fusing, Limits(extents, storage), policy, model)
     traces: list[PassTrace] = []
     for name, run in PIPELINE:
         traces.append(run_pass(name, partial(_for, run, target), graph))
@@ -85,7 +103,8 @@ def compile(
     return Trace(backend, tuple(traces))
 
 
-def _texture_limit(backend: str, asked: int | None, device: DeviceChoice) -> int | None:
+def limit_of(backend: str, asked: int | None, device: DeviceChoice) -> int | None:
+    """The largest extent of a 3D texture on a backend's device; None where it has none."""
     try:
         least = backends.texture_limit(backend, device)
     except MissingDependency:

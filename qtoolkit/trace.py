@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qtoolkit.draft import Draft, Edit, apply_edits
 from qtoolkit.errors import PassError, UnknownName
 from qtoolkit.graph import Graph
+from qtoolkit.layout import ALL_REPRS, TensorRepr
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NO_EDIT = Edit()
 CHECKPOINT_EVERY = 256
@@ -75,6 +79,38 @@ class PassTrace:
         """The steps about one node."""
         return tuple(s for s in self.steps if s.node == node)
 
+    def why(self, node: str, operand: int | None = None) -> "Chain":
+        """The chain of steps that fixed an operand's representation of a node, causes first.
+
+        operand i >= 0 is input i of the schema, -1 - j result j; None asks for every decision about
+        the node. Raises UnknownName for a node or operand that is not there.
+        """
+        if node not in self.before and node not in self.after:
+            raise UnknownName(f"no node %{node} in this trace; see .after.text()")
+        if operand is None:
+            return Chain(self.about(node))
+        found = chain(self.steps, node, operand)
+        if not found:
+            spoken = {o for s in self.about(node) for o in changed_operands(s, node)}
+            known = ", ".join(map(str, sorted(spoken))) or "none: nothing was decided"
+            raise UnknownName(f"%{node} has no operand {operand} with representations; {known}")
+        return found
+
+    def why_not(self, node: str, operand: int, representation: TensorRepr | str) -> "Step | None":
+        """The step that struck a representation out of an operand's set; the demand, if it never
+        was in it; None if the operand has it.
+
+        representation: a TensorRepr, or its text, e.g. 'texture_3d/channels'. Raises UnknownName.
+        """
+        wanted = _representation(representation)
+        self.why(node, operand)
+        for step in self.about(node):
+            if operand in changed_operands(step, node):
+                left = dict(step.edit.reps)[node].at(operand)
+                if left is None or wanted not in left:
+                    return step
+        return None
+
     def text(self) -> str:
         """The steps as text, one a line: the form that golden tests hold."""
         lines = [
@@ -122,17 +158,21 @@ class Trace:
         """The compiled graph."""
         return self.passes[-1].after
 
-    def why(self, node: str, operand: int | None = None) -> tuple[Step, ...]:
+    def why(self, node: str, operand: int | None = None) -> "Chain":
         """The chain of steps that fixed a node, or representation of one operand, causes first.
 
         operand i >= 0 is input i of the kernel's schema, -1 its result; None asks for every
         decision about the node. Raises UnknownName if no graph of the trace has the node.
         """
+        if operand is not None:
+            return self["place"].why(node, operand)
         if not any(node in p.before or node in p.after for p in self.passes):
             raise UnknownName(f"no node %{node} in this trace; see .result.text()")
-        if operand is None:
-            return tuple(s for p in self.passes for s in p.about(node))
-        return chain(self["place"].steps, node, operand)
+        return Chain(s for p in self.passes for s in p.about(node))
+
+    def why_not(self, node: str, operand: int, representation: TensorRepr | str) -> Step | None:
+        """The step of `place` that struck a representation out; see PassTrace.why_not."""
+        return self["place"].why_not(node, operand, representation)
 
     def __repr__(self) -> str:
         return f"Trace for {self.backend}\n" + "\n".join(f"  {p!r}" for p in self.passes)
@@ -142,7 +182,31 @@ class Trace:
         return f"<p>Trace for {escape(self.backend)}</p><ol>{items}</ol>"
 
 
-def chain(steps: Sequence[Step], node: str, operand: int) -> tuple[Step, ...]:
+class Chain(tuple[Step, ...]):
+    """Steps that led to each other, the first cause first: as text, table or, by qt.draw, path."""
+
+    def __str__(self) -> str:
+        return "\n".join(f"{i}. {step}" for i, step in enumerate(self, 1))
+
+    __repr__ = __str__
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """A row for each step: kind, node, why."""
+        import pandas as pd
+
+        rows = [{"kind": s.kind, "node": s.node, "why": s.reason} for s in self]
+        return pd.DataFrame(rows, columns=["kind", "node", "why"])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(s.kind)}</td><td>{escape(s.node)}</td>"
+            f"<td style='text-align:left'>{escape(s.reason)}</td></tr>"
+            for s in self
+        )
+        return f"<table><tr><th>kind</th><th>node</th><th>why</th></tr>{rows}</table>"
+
+
+def chain(steps: Sequence[Step], node: str, operand: int) -> Chain:
     """The last step that changed `operand`'s repset of `node`, preceded by its causes."""
     at: int | None = None
     for i, step in enumerate(steps):
@@ -152,7 +216,17 @@ def chain(steps: Sequence[Step], node: str, operand: int) -> tuple[Step, ...]:
     while at is not None:
         found.append(steps[at])
         at = steps[at].cause
-    return tuple(reversed(found))
+    return Chain(reversed(found))
+
+
+def _representation(told: TensorRepr | str) -> TensorRepr:
+    if isinstance(told, TensorRepr):
+        return told
+    try:
+        return TensorRepr.parse(told)
+    except (KeyError, ValueError) as why:
+        known = ", ".join(map(str, ALL_REPRS[:3]))
+        raise UnknownName(f"representation {told!r}; they read like {known}") from why
 
 
 def changed_operands(step: Step, node: str) -> tuple[int, ...]:

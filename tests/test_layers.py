@@ -20,6 +20,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("program",),
     ("quantizer", "models", "interop"),
     ("comparison", "pipeline", "doctor"),
+    ("placement",),
     ("exploration",),
     ("draw",),
     ("report",),

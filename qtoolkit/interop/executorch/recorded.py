@@ -20,11 +20,16 @@ DTYPES = frozenset(d.value for d in DType)
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """One delegated graph: as a Graph, the nodes as recorded, the limits it was placed under."""
+    """One delegated graph: as a Graph, the nodes as recorded, the limits it was placed under.
+
+    users: the readers of a value in the order in which fx holds them, where that is not the order
+    of the graph (rewriting a node puts it at the end).
+    """
 
     graph: Graph
     nodes: tuple[Mapping[str, Any], ...]
     limits: Limits
+    users: Mapping[str, tuple[str, ...]]
     outcome: Mapping[str, Any] | None = None
 
 
@@ -49,7 +54,8 @@ def read_delegate(told: Mapping[str, Any], where: str = "recorded graph") -> Del
         graph = _Reader(nodes).graph()
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as why:
         raise FormatError(f"{where}: not as recorded runs are: {why!r}") from why
-    return Delegate(graph, nodes, Limits((w, h, d), half=half), told)
+    users = {str(n["name"]): tuple(map(str, n["users"])) for n in nodes if "users" in n}
+    return Delegate(graph, nodes, Limits((w, h, d), half=half), users, told)
 
 
 class _Reader:

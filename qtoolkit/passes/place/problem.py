@@ -180,6 +180,7 @@ class Problem:
             self._constant_number[name] = len(self.names)
             self.names.append(name)
             self.types.append((constant.type,))
+        self.number = {name: i for i, name in enumerate(self.names)}
         kinds: dict[TensorType, int] = {}
         self._kinds = [tuple(kinds.setdefault(t, len(kinds)) for t in ts) for ts in self.types]
         self._types_of = list(kinds)
@@ -196,6 +197,11 @@ class Problem:
 
     def is_constant(self, number: int) -> bool:
         return number >= self.nodes
+
+    def open_at_start(self, n: int) -> bool:
+        """Something is left to decide about node n."""
+        form = self.forms[n]
+        return form is None or any(map(is_open, form.start))
 
     def types_at(self, n: int, position: int) -> tuple[TensorType, ...]:
         """The types of an operand (of every member of a list) or, past them, of a result."""

@@ -7,6 +7,9 @@ from qtoolkit.passes.place.demands import ANY, TEXTURE, spoken_of
 from qtoolkit.passes.place.problem import ALIAS, TEXTURES, Operand, Problem, State
 from qtoolkit.trace import NO_EDIT, Step
 
+COPY = "%{0} reads {1} as {2}, which is {3}: {4} bytes to copy"
+SHARED = "%{0} reads {1} as {2}, which is {3}, from the copy made for %{4}"
+
 
 class Recorder:
     """Demands told, one step each; then states that engines change, a step for each change.
@@ -27,6 +30,7 @@ class Recorder:
         self.limited: dict[tuple[int, int], int] = {}
         self.first: list[int] = [0] * problem.nodes
         self.count = 0
+        self.copied: dict[tuple[int, int, TensorRepr], int] = {}
         self._fresh: list[Step] = []
 
     def fresh(self) -> list[Step]:
@@ -90,6 +94,23 @@ class Recorder:
         why = ("{0}: {1}, as %{2}, its first reader, takes it", spoken_of([-1]), one,
                self.problem.names[reader])  # fmt: skip
         self._step(self.problem.names[n], reps, "adopt", why, cause)
+
+    def bring(self, n: int, source: int, result: int, wants: TensorRepr) -> None:
+        """Node n reads a value in a representation: a copy, or one made before, where it has
+        another.
+        """
+        has, key = self.held[source][result], (source, result, wants)
+        if has == wants:
+            return
+        name, value = self.problem.names[n], self.value(source, result)
+        made_for = self.copied.get(key) if self.problem.rules.share_transitions else None
+        if made_for is None:
+            self.copied[key] = n
+            nbytes = self.problem.types[source][result].nbytes
+            told: tuple[object, ...] = (COPY, name, value, wants, has, nbytes)
+        else:
+            told = (SHARED, name, value, wants, has, self.problem.names[made_for])
+        self.note(n, "copy", told, self.decided.get(n))
 
     def alias(self, n: int) -> None:
         """An item of a node of several results lies where that result does."""

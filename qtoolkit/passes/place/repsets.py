@@ -1,10 +1,13 @@
 """The engine of repsets: narrow the sets of a node by its values and readers, pick, go on."""
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 from qtoolkit.layout import TensorRepr, bit
 from qtoolkit.passes.place.demands import ANY
 from qtoolkit.passes.place.problem import TEXTURES, Form, Operand, Problem, State, is_open
 from qtoolkit.passes.place.readers import FOLLOW, Found, Readers
-from qtoolkit.passes.place.recorder import ONLY, Recorder
+from qtoolkit.passes.place.recorder import COPY, ONLY, SHARED, Recorder
 
 FORCED = "{0}: {1}, as float16 is forced, which prefers textures"
 SOURCE = "{0}: {1}, which %{2} has"
@@ -13,14 +16,17 @@ READERS = "{0}: {1}, which %{2} admits, found by the search from {3}"
 FIRST = "{0}: {1}, the kernel's first choice"
 FIRST_EXECUTORCH = "{0}: {1}, first in ExecuTorch's order"
 ENDED = "the search from {0} ended after {1} nodes with {2} left; the budget is {3}"
-COPY = "%{0} reads {1} as {2}, which is {3}: {4} bytes to copy"
-SHARED = "%{0} reads {1} as {2}, which is {3}, from the copy made for %{4}"
 
 
 class Repsets:
     """One placement. Copies are known at once, since later searches see them as readers."""
 
-    def __init__(self, problem: Problem, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        recorder: Recorder,
+        order: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
         self.problem, self.recorder, self.rules = problem, recorder, problem.rules
         self.readers = Readers(self.rules)
         self.copies: dict[tuple[int, TensorRepr], int] = {}
@@ -28,6 +34,10 @@ class Repsets:
         for n, operands in enumerate(problem.operands):
             for operand in operands:
                 self._reads(n, operand)
+        for value, readers in order.items():
+            for reader in readers:
+                if value in problem.number and reader in problem.number:
+                    self.readers.moved(problem.number[value], problem.number[reader])
 
     def decide(self, n: int) -> None:
         """Decide node n, all before it being decided."""

@@ -1,0 +1,127 @@
+"""Pricing placements: the copies a placement makes, and what they and the operations cost."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from qtoolkit.graph import Const, Graph, Ref, TensorType
+from qtoolkit.layout import TensorRepr, bit, members
+from qtoolkit.passes.place.cost import Cost, CostModel
+from qtoolkit.passes.place.problem import Problem, State
+from qtoolkit.trace import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One transition: a value, the nodes that read it so, from and to, bytes written."""
+
+    value: Ref
+    users: tuple[str, ...]
+    has: TensorRepr
+    wants: TensorRepr
+    nbytes: int
+
+
+def copies(graph: Graph, steps: Iterable[Step], shared: bool = True) -> tuple[Copy, ...]:
+    """The copies that placement decided on, in order; one for each reader where none is shared."""
+    found: dict[object, Copy] = {}
+    for count, step in enumerate(steps):
+        if step.kind != "copy":
+            continue
+        _, name, value, wants, has, *_ = step.why
+        key = (value, has, wants) if shared else count
+        known = found.get(key)
+        if known is None:
+            nbytes = graph[value.node].types[value.index].nbytes
+            found[key] = Copy(value, (name,), has, wants, nbytes)
+        elif name not in known.users:
+            found[key] = Copy(value, (*known.users, name), has, wants, known.nbytes)
+    return tuple(found.values())
+
+
+class Pricing:
+    """What a model charges for the operands of a problem, one by one."""
+
+    def __init__(self, problem: Problem, model: CostModel) -> None:
+        self.problem, self.model = problem, model
+        self._ranks: dict[int, tuple[Mapping[int, int], ...]] = {}
+
+    def operand(self, n: int, position: int, mask: int) -> float:
+        """What node n pays for having one operand or result in the representation of `mask`.
+
+        A measured operation is charged to result 0, whose representation it was measured by.
+        """
+        problem, form = self.problem, self.problem.forms[n]
+        assert form is not None
+        if problem.is_alias[n] or not mask:
+            return 0.0
+        op, first = problem.graph.nodes[n].op, form.inputs
+        measured = self._measured(n, op, mask if position == first else form.start[first])
+        if measured is not None:
+            return measured if position == first else 0.0
+        if form.reps.at(form.slot(position)) is None:
+            return 0.0
+        nbytes = sum(t.nbytes for t in problem.types_at(n, position))
+        return self.model.ranked(nbytes, self._rank(n, position, mask))
+
+    def operations(self, states: Sequence[State | None]) -> float:
+        """What all operations cost in these states, every operand being decided."""
+        total = 0.0
+        for n, state in enumerate(states):
+            if state is not None:
+                total += sum(self.operand(n, p, mask) for p, mask in enumerate(state))
+        return total
+
+    def copies(self, made: Iterable[Copy]) -> float:
+        """What copies cost."""
+        return sum(self.model.copy(c.nbytes, c.has, c.wants) for c in made)
+
+    def cost(self, states: Sequence[State | None], made: Iterable[Copy]) -> Cost:
+        """The two sums."""
+        return Cost(self.copies(made), self.operations(states), self.model.unit, self.model.name)
+
+    def _measured(self, n: int, op: str, mask: int) -> float | None:
+        if not self.model.operations:
+            return None
+        total = sum(t.nbytes for t in self._tensors(n))
+        for r in members(mask):
+            return self.model.measured(op, r, total)
+        return None
+
+    def _tensors(self, n: int) -> Iterator[TensorType]:
+        problem = self.problem
+        for operand in problem.operands[n]:
+            for s, r in zip(operand.sources, operand.results, strict=True):
+                yield problem.types[s][r]
+        yield from problem.types[n]
+
+    def _rank(self, n: int, position: int, mask: int) -> int:
+        form = self.problem.forms[n]
+        assert form is not None
+        ranks = self._ranks.get(id(form))
+        if ranks is None:
+            ranks = tuple({b: i for i, b in enumerate(order)} for order in form.orders)
+            self._ranks[id(form)] = ranks
+        return ranks[position].get(mask, 0)
+
+
+def states_of(graph: Graph, problem: Problem) -> list[State | None]:
+    """The states of a placed graph's nodes; None for those without a say and for items."""
+    found: list[State | None] = []
+    for n, node in enumerate(graph.nodes):
+        form, reps = problem.forms[n], node.reps
+        if form is None or reps is None or problem.is_alias[n]:
+            found.append(None)
+            continue
+        ins = (reps.at(p) for p in range(form.inputs))
+        found.append(
+            (
+                *(0 if r is None else bit(r.only) for r in ins),
+                *(bit(r.only) for r in reps.outputs),
+            )
+        )
+    return found
+
+
+def name_of(value: Ref | Const) -> str:
+    """A value by the name that its node has in the graph before placement."""
+    return value.node if isinstance(value, Ref) else value.name
