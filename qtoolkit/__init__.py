@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from qtoolkit.graph import DType as DType
     from qtoolkit.graph import Graph as Graph
     from qtoolkit.graphfile import save as save
+    from qtoolkit.passes.place import CostModel as CostModel
     from qtoolkit.passes.rules import FuseRules as FuseRules
     from qtoolkit.passes.rules import PlaceRules as PlaceRules
     from qtoolkit.pipeline import compile as compile
     from qtoolkit.pipeline import load as load
-    from qtoolkit.passes.place import CostModel as CostModel
     from qtoolkit.placement import Placement as Placement
     from qtoolkit.placement import place as place
     from qtoolkit.program import capture as capture

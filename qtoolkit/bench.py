@@ -46,6 +46,16 @@ FINEST_US = 0.1
 # The axes along which a case may grow, the most natural first.
 GROWTH = ((-2, -1), (-2,), (-1,), (0,))
 SIZES = ("size", "shape")  # arguments that give the sizes of a view
+# What the examples of ops lack: several results, and views that admit every representation.
+LACKING: dict[str, tuple[Any, ...]] = {
+    "aten.split.Tensor": (3, 1),
+    "aten.split_with_sizes.default": ((2, 3), 1),
+    "aten.chunk.default": (2, 1),
+    "aten.flatten.using_ints": (1, 1),
+    "aten.squeeze.default": (),
+    "aten.squeeze.dim": (1,),
+    "aten.squeeze.dims": ((1, 2),),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +269,7 @@ def _cases(op: str, kernels: Kernels, sizes: Sequence[int], limit: int) -> Itera
     """
     spec = OPS[op]
     best: dict[tuple[str, DType], tuple[tuple[int, bool, bool], Example, Case]] = {}
-    for example in (*spec.examples(), *_unexemplified(op)):
+    for example in (*spec.examples(), *_lacking(op)):
         case = _case(spec, example, kernels)
         if case is None or case.kernel.name == HOST or case.tensors[0].dtype not in DTYPES:
             continue
@@ -275,15 +285,10 @@ def _cases(op: str, kernels: Kernels, sizes: Sequence[int], limit: int) -> Itera
             yield from _grown(spec, example, case, kernels, sizes, limit)
 
 
-def _unexemplified(op: str) -> Iterator[Example]:
-    """Cases of the ops with several results, which have no examples of their own."""
-    rest = {
-        "aten.split.Tensor": (3, 1), "aten.split_with_sizes.default": ((2, 3), 1),
-        "aten.chunk.default": (2, 1),
-    }  # fmt: skip
-    if op in rest:
-        yield Example("int8", (codes(2, 5, 7, 33), *rest[op]))
-        yield Example("float32", (reals(2, 5, 7, 33), *rest[op]))
+def _lacking(op: str) -> Iterator[Example]:
+    if op in LACKING:
+        yield Example("int8", (codes(2, 5, 7, 33), *LACKING[op]))
+        yield Example("float32", (reals(2, 5, 7, 33), *LACKING[op]))
 
 
 def _grown(
@@ -374,4 +379,3 @@ def _path(name: str) -> Path:
 
     slug = re.sub(r"[^a-z0-9]+", "-", name.removeprefix(MEASURED).lower()).strip("-")
     return user_data_path("qtoolkit") / "costs" / f"{slug}.json"
-

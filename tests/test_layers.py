@@ -32,7 +32,7 @@ LEVEL = {room: i for i, row in enumerate(ROWS) for room in row}
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "torch": ("program", "quantizer", "models", "interop"),
-    "torchao": ("quantizer",),
+    "torchao": ("quantizer", "models.operators"),
     "numba": ("backends.numba_cpu",),
     "llvmlite": ("backends.numba_cpu",),
     "vulkan": ("backends.vulkan",),

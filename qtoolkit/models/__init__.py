@@ -19,6 +19,7 @@ MODELS: Mapping[str, str] = {
     "mobilenet-v2": "plain:mobilenet_v2",
     "resnet18": "plain:resnet18",
     "mlp": "plain:mlp",
+    "quantize-ops": "operators:quantize_ops",
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from qtoolkit.errors import UnknownName
 from qtoolkit.graph import Arg, Const, Graph, Node, Ref, TensorType
 from qtoolkit.layout import PACKED_AXIS, TEXEL, Layout, Reps, RepSet, Storage, TensorRepr
-from qtoolkit.passes.place.demands import MOST_RANK, Extents
+from qtoolkit.passes.place.demands import ANY, MOST_RANK, Extents
 
 TABLES = ("executorch-1.5.1", "executorch-0dd42c465d", "executorch-pr12616")
 WHY = "{0}: as {1} states for {2}"
@@ -28,6 +28,7 @@ class ExecutorchTable:
     def __init__(self, name: str, told: Mapping[str, Any]) -> None:
         self.name = name
         self.stated = str(told["stated"])
+        self.proposals = bool(told.get("proposals", False))
         self.repsets = {n: _repset(r) for n, r in told["repsets"].items()}
         self.ops: Mapping[str, Mapping[str, Any]] = told["ops"]
         self.neutral = self.repsets.get("ANY_STORAGE_INCL_PACKED_INT8")
@@ -38,6 +39,8 @@ class ExecutorchTable:
     def demands(self, node: Node, graph: Graph) -> Reps | None:
         if node.op in PASSIVE:
             return None
+        if self.proposals and node.op == "getitem":
+            return ITEM
         op = self._spelled.get(node.op)
         if op is None:
             op = self._spelled[node.op] = spelled(node.op)
@@ -66,7 +69,7 @@ class ExecutorchTable:
         return known
 
     def extents(self, type: TensorType, layout: Layout) -> Extents | None:
-        if type.rank > MOST_RANK:
+        if type.rank > MOST_RANK or layout not in PACKED_AXIS:
             return None
         n, c, h, w = (1,) * (4 - type.rank) + type.sizes
         sizes = [n, c, h, w]
@@ -86,6 +89,8 @@ class ExecutorchTable:
         outs = tuple(of(outputs, j) for j in range(len(node.types)))
         real = tuple(i for i in tensors if len(ins[i]))
         ties: list[tuple[int, ...]] = []
+        if self.proposals:  # which know no ties: each operand is brought to what is proposed
+            return Reps(tuple(r if len(r) else None for r in ins), outs)
         if len(inputs) == 1 and len(real) > 1:
             ties.append(real)
         if len(outputs) == 1 and len(outs) > 1:
@@ -96,6 +101,7 @@ class ExecutorchTable:
 
 
 EMPTY = RepSet(())
+ITEM = Reps((ANY, None), (ANY,), ((0, -1),))
 
 
 @cache
