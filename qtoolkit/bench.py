@@ -14,6 +14,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from platformdirs import user_data_path
+from scipy.optimize import nnls
 
 from qtoolkit import backends
 from qtoolkit.backends import DeviceChoice
@@ -171,8 +173,6 @@ def fit(points: Sequence[Point]) -> Line:
     Errors count in relation to the line, not to the time: where times of one size differ, the line
     goes through their mean. Points of one size tell nothing of the fixed part; it is 0 then.
     """
-    from scipy.optimize import nnls
-
     nbytes, times = np.array(points, np.float64).T
     if len(set(nbytes)) == 1:
         return Line(0.0, float(times.mean() / nbytes[0]))
@@ -375,7 +375,5 @@ def _name(device: DeviceChoice) -> str:
 
 
 def _path(name: str) -> Path:
-    from platformdirs import user_data_path
-
     slug = re.sub(r"[^a-z0-9]+", "-", name.removeprefix(MEASURED).lower()).strip("-")
     return user_data_path("qtoolkit") / "costs" / f"{slug}.json"

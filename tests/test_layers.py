@@ -19,7 +19,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("execution",),
     ("program",),
     ("quantizer", "models", "interop"),
-    ("comparison", "pipeline", "doctor"),
+    ("comparison", "pipeline", "doctor", "bench"),
     ("placement",),
     ("exploration",),
     ("draw",),

@@ -142,11 +142,12 @@ class Form:
 
     def _as_reps(self, state: State) -> Reps:
         n = self.inputs
+        stated = _padded(self.reps.inputs, n)
         ins = tuple(
-            None if demanded is None and not mask else (demanded or ANY).within(mask)
-            for demanded, mask in zip(_padded(self.reps.inputs, n), state[:n], strict=True)
+            None if r is None and not mask else _part(r or ANY, mask)
+            for r, mask in zip(stated, state[:n], strict=True)
         )
-        outs = tuple(r.within(m) for r, m in zip(self.reps.outputs, state[n:], strict=True))
+        outs = tuple(_part(r, m) for r, m in zip(self.reps.outputs, state[n:], strict=True))
         return Reps(ins, outs, self.reps.ties)
 
 
@@ -363,6 +364,11 @@ def executorch_order(repset: RepSet) -> tuple[TensorRepr, ...]:
         slots = 8 if len(mine) < 5 else 32
         found += [mine[layout] for layout in sorted(mine, key=lambda v: (v % slots, v))]
     return tuple(found)
+
+
+def _part(stated: RepSet, mask: int) -> RepSet:
+    """A mask in the order of a demand; a proposal that was overruled is no part of it."""
+    return stated.within(mask) if not mask & ~stated.mask else ANY.within(mask)
 
 
 def _padded(inputs: Sequence[RepSet | None], width: int) -> tuple[RepSet | None, ...]:
