@@ -131,9 +131,13 @@ def store(model: CostModel) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
-            temporary = Path(file.name)
-            json.dump(model.to_json(), file, indent=1)
-        os.replace(temporary, target)
+            try:
+                json.dump(model.to_json(), file, indent=1)
+                file.flush()
+                os.replace(file.name, target)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
     except OSError as why:
         raise BadInput(f"{target}: cannot be written ({why}); set XDG_DATA_HOME") from why
     return target

@@ -1,4 +1,4 @@
-"""The `qtoolkit` command: doctor, explore and lab."""
+"""The `qtoolkit` command: doctor, explore, place, bench and lab."""
 
 import importlib.util
 import json
@@ -216,6 +216,92 @@ def _folder(out: Path) -> Path:
     if not os.access(out if out.exists() else parent, os.W_OK):
         raise BadInput(f"--out {out}: not writable; choose another folder")
     return out
+
+
+@app.command()
+def place(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|FILE",
+            help="A model of the table, a .pt2 or .qtgraph file, or a recorded run (.json).",
+        ),
+    ],
+    eyes: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            help="Place as executorch does (its lowering, table and rules) or as qtoolkit  "
+            "[default: executorch for a recorded run, else qtoolkit]",
+        ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="qtoolkit, executorch-1.5.1, executorch-0dd42c465d or executorch-pr12616.",
+        ),
+    ] = None,
+    policy: Annotated[str, typer.Option(help="greedy, or optimal: the least cost.")] = "greedy",
+    rules: Annotated[
+        str, typer.Option(metavar="K=V,…", help="Rules to change, e.g. budget=none,search=…")
+    ] = "",
+    why: Annotated[
+        str | None,
+        typer.Option(metavar="NODE[:OPERAND]", help="Show what fixed a node (-1: its result)."),
+    ] = None,
+    storage: Annotated[
+        str, typer.Option(help="Keep to mixed, buffer or texture as far as possible.")
+    ] = "mixed",
+    device: Annotated[
+        str | None, typer.Option(help="The Vulkan device whose limits and measured costs count.")
+    ] = None,
+    cost: Annotated[
+        str,
+        typer.Option(
+            metavar="default|measured|FILE",
+            help="The cost model: bytes, or what `qtoolkit bench transitions` measured.",
+        ),
+    ] = "default",
+    seconds: Annotated[
+        float, typer.Option(help="How long to look for the optimal placement.")
+    ] = 30.0,
+    weights: Annotated[
+        str, typer.Option(help="Granularity of a model's weights: per-channel or per-tensor.")
+    ] = "per-channel",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Show where each tensor lies, why, which copies that needs, and what it costs."""
+    if weights not in WEIGHTS:
+        raise UnknownName(f"--weights {weights!r}; choose {' or '.join(WEIGHTS)}")
+    if storage not in STORAGES:
+        raise UnknownName(f"--storage {storage!r}; choose {', '.join(STORAGES)}")
+    from qtoolkit.placement.job import Asked, place_job
+
+    asked = Asked(what, eyes, table, policy, rules, why, storage, device, cost, seconds, weights)
+    found = place_job(asked)
+    typer.echo(json.dumps(found.to_json(), indent=1) if as_json else str(found))
+
+
+@app.command()
+def bench(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="transitions")],
+    device: Annotated[
+        str | None,
+        typer.Option(help="The Vulkan device, by index or part of its name  [default: the best]"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Measure what copies and operations cost on the present device, and keep the result."""
+    if suite != "transitions":
+        raise UnknownName(f"suite {suite!r}; there is transitions")
+    from qtoolkit import bench as benchmark
+
+    model = benchmark.measure(device)
+    path = benchmark.store(model)
+    told = json.dumps(model.to_json(), indent=1) if as_json else benchmark.table(model).to_string()
+    typer.echo(told)
+    typer.echo(f"{model.name}: wrote {path}", err=as_json)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

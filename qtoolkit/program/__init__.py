@@ -27,6 +27,7 @@ __all__ = [
     "quiet",
     "read_pt2",
     "run_float",
+    "save_pt2",
 ]
 
 
@@ -59,6 +60,12 @@ def export(module: torch.nn.Module | ExportedProgram, example: Any) -> ExportedP
 def capture(module: torch.nn.Module, example: Any) -> Graph:
     """The float Graph of a module in eval mode, traced with the example inputs."""
     return import_program(export(module, example))
+
+
+def save_pt2(program: ExportedProgram, path: str | os.PathLike[str]) -> None:
+    """Write an exported program as a .pt2 file."""
+    with quiet():
+        torch.export.save(program, path)
 
 
 def read_pt2(path: str | os.PathLike[str]) -> ExportedProgram:

@@ -23,7 +23,14 @@ from qtoolkit.quantizer.torchao import convert_pt2e, prepare_pt2e
 from qtoolkit.quantizer.weights import observe_parameters, settle_scales, write_biases
 from qtoolkit.trace import Step
 
-__all__ = ["GRANULARITIES", "Int8Quantizer", "quantize", "quantize_program", "quantize_steps"]
+__all__ = [
+    "GRANULARITIES",
+    "Int8Quantizer",
+    "quantize",
+    "quantize_program",
+    "quantize_steps",
+    "quantized_program",
+]
 NARROW_OR_WIDE = (torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -73,6 +80,33 @@ def quantize_program(
 ) -> tuple[Graph, tuple[Step, ...]]:
     """As quantize_steps, for a program already exported, which is left as it is."""
     captured = import_program(program)
+    converted, steps, names, folded = _converted(program, captured, calibration, weights, strict)
+    with quiet():
+        example = [n.meta["val"] for n in converted.graph.find_nodes(op="placeholder")]
+        specs = program.call_spec.in_spec, program.call_spec.out_spec
+        graph = import_graph_module(converted, tuple(example), origins(folded), names, specs)
+    return with_inputs(graph, captured.inputs), steps
+
+
+def quantized_program(
+    module: torch.nn.Module, example: Any, calibration: Sequence[Any], weights: str = "per-channel"
+) -> ExportedProgram:
+    """As quantize, but a program of torch with quantize and dequantize ops, for other compilers."""
+    module, (example, calibration) = in_float32(module, (example, batches(calibration)))
+    program = export(module, example)
+    converted, *_ = _converted(program, import_program(program), calibration, weights, False)
+    with quiet():
+        return torch.export.export(converted, example)
+
+
+def _converted(
+    program: ExportedProgram,
+    captured: Graph,
+    calibration: Sequence[Any],
+    weights: str,
+    strict: bool,
+) -> tuple[fx.GraphModule, tuple[Step, ...], dict[str, str], Sequence[Folded]]:
+    """The program after convert_pt2e, the steps of its scales, readable names, what was folded."""
     quantizer = Int8Quantizer(weights)
     with quiet(), torch.no_grad():
         module = program.module(check_guards=False)
@@ -85,10 +119,7 @@ def quantize_program(
         converted = convert_pt2e(prepared)
         unhide(converted)
         names = write_biases(converted, parameters, {f.into: f.weight for f in folded})
-        example = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
-        specs = program.call_spec.in_spec, program.call_spec.out_spec
-        graph = import_graph_module(converted, tuple(example), origins(folded), names, specs)
-    return with_inputs(graph, captured.inputs), steps
+    return converted, steps, names, folded
 
 
 def with_inputs(graph: Graph, names: Sequence[str]) -> Graph:

@@ -99,12 +99,15 @@ class Placement:
         ]
         return pd.DataFrame(rows).set_index("node")
 
-    def to_json(self, nodes: Sequence[tuple[str, str]] | None = None) -> dict[str, Any]:
-        """One delegate of `qtoolkit place --json`; ExecuTorch's spellings for its tables.
+    def to_json(
+        self, spelling: str = OURS, nodes: Sequence[tuple[str, str]] | None = None
+    ) -> dict[str, Any]:
+        """One delegate of `qtoolkit place --json`.
 
-        nodes: names and targets to list, those of the graph without them.
+        spelling: 'executorch' for its enums' names, else ours. nodes: names and targets to list,
+        those of the graph without them.
         """
-        spell = spelled_repr if self.table != OURS else _plain
+        spell = spelled_repr if spelling == "executorch" else _plain
         listed = nodes or [(n.name, n.op) for n in self.graph.nodes]
         told = {name: self.of(name) if name in self.graph else None for name, _ in listed}
         return {
