@@ -52,7 +52,7 @@ class ExecutorchTable:
             )
         pick = entry.get("pick")
         chosen = PICKS[pick](node, graph) if pick else None
-        tensors = tuple(i for i, arg in enumerate(node.args) if _is_tensor(arg))
+        tensors = tuple([i for i, arg in enumerate(node.args) if _is_tensor(arg)])
         key = op, chosen, tensors, len(node.args), len(node.types)
         known = self._known.get(key)
         if known is None:
@@ -146,14 +146,17 @@ def _repset(told: Mapping[str, Sequence[str]]) -> RepSet:
 
 def _is_tensor(arg: Arg) -> bool:
     """A tensor, or a list of tensors that is not empty."""
-    if isinstance(arg, Ref | Const):
+    kind = arg.__class__
+    if kind is Ref or kind is Const:
         return True
     return isinstance(arg, tuple) and bool(arg) and all(isinstance(p, Ref | Const) for p in arg)
 
 
 def _convolution(node: Node, graph: Graph) -> str:
+    if node.type.rank != 3:
+        return "CHANNELS_PACKED_TEXTURE"
     x, w = graph.type_of(node.args[0]), graph.type_of(node.args[1])
-    if x is None or w is None or x.rank != 3:
+    if x is None or w is None:
         return "CHANNELS_PACKED_TEXTURE"
     groups = node.args[8] if len(node.args) > 8 else 1
     depthwise = groups == x.sizes[1] == node.type.sizes[1] and w.sizes[1] == 1

@@ -87,11 +87,10 @@ class Best:
         odd = problem.rules.oddities
         for operand in problem.operands[n]:
             mask = state[operand.position]
-            constant = any(map(problem.is_constant, operand.sources))
-            if not mask or (odd and operand.listed and constant):
+            if not mask or (odd and operand.listed and operand.constant):
                 continue
             wants = REPR[mask]
-            for source, result in zip(operand.sources, operand.results, strict=True):
+            for source, result in operand.values:
                 if problem.is_constant(source):
                     continue
                 if not recorder.held[source]:

@@ -13,10 +13,9 @@ import numpy as np
 
 from qtoolkit.layout import TensorRepr, bit, members, span
 from qtoolkit.passes.place.pricing import Pricing
-from qtoolkit.passes.place.problem import Problem, State, is_open
+from qtoolkit.passes.place.problem import Problem, State, Value, is_open
 
 SAME = 1e-6  # costs nearer than this, relatively, are equal
-Value = tuple[int, int]
 
 
 @dataclass(eq=False, slots=True)
@@ -281,10 +280,10 @@ class Program:
                 continue
             for operand in operands:
                 reader = self.of.get((n, operand.position))
-                held = any(map(problem.is_constant, operand.sources))
-                if reader is None or (problem.rules.oddities and operand.listed and held):
+                held = operand.listed and operand.constant
+                if reader is None or (problem.rules.oddities and held):
                     continue
-                for source, result in zip(operand.sources, operand.results, strict=True):
+                for source, result in operand.values:
                     if problem.is_constant(source):
                         continue
                     value = self._resolved(source, result)
@@ -306,7 +305,7 @@ class Program:
         """The value behind an item."""
         while not self.problem.is_constant(source) and self.problem.is_alias[source]:
             operand = self.problem.operands[source][0]
-            source, result = operand.sources[0], operand.results[0]
+            source, result = operand.values[0]
         return source, result
 
     def _regions(self) -> list[Region]:

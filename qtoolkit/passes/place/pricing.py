@@ -90,7 +90,7 @@ class Pricing:
     def _tensors(self, n: int) -> Iterator[TensorType]:
         problem = self.problem
         for operand in problem.operands[n]:
-            for s, r in zip(operand.sources, operand.results, strict=True):
+            for s, r in operand.values:
                 yield problem.types[s][r]
         yield from problem.types[n]
 

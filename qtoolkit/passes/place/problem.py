@@ -17,6 +17,7 @@ from qtoolkit.passes.place.demands import (
 )
 from qtoolkit.passes.rules import PlaceRules
 
+Value = tuple[int, int]
 State = tuple[int, ...]  # a mask for each input position, then one for each result
 TEXTURES = sum(bit(r) for r in members(-1) if r.storage is Storage.TEXTURE_3D)
 BUFFERS = sum(bit(r) for r in members(-1) if r.storage is Storage.BUFFER)
@@ -49,6 +50,7 @@ class Form:
     _reps: dict[State, Reps] = field(default_factory=dict)
     _picked: dict[State, tuple[State, tuple[int, ...]]] = field(default_factory=dict)
     _changed: dict[tuple[State, State], Slots] = field(default_factory=dict)
+    _held: dict[State, tuple[TensorRepr, ...]] = field(default_factory=dict)
 
     @property
     def nothing(self) -> State:
@@ -68,6 +70,14 @@ class Form:
         known = self._reps.get(state)
         if known is None:
             known = self._reps[state] = self._as_reps(state)
+        return known
+
+    def held(self, state: State) -> tuple[TensorRepr, ...]:
+        """The representations of the results in a state that is decided."""
+        known = self._held.get(state)
+        if known is None:
+            known = tuple(r.only for r in self.reps_of(state).outputs)
+            self._held[state] = known
         return known
 
     def narrow(self, state: State, position: int, mask: int) -> State:
@@ -153,16 +163,17 @@ class Form:
 
 @dataclass(eq=False, slots=True)
 class Operand:
-    """One tensor operand: its position, and the values it reads (several in a list).
+    """One tensor operand: its position, and the values it reads (several in a list), each a node
+    or constant by number and a result.
 
-    mixed: a list that holds other things too, None for example.
+    mixed: a list that holds other things too, None for example. constant: one of the values is.
     """
 
     position: int
-    sources: tuple[int, ...]
-    results: tuple[int, ...]
-    listed: bool
-    mixed: bool
+    values: tuple[Value, ...]
+    listed: bool = False
+    mixed: bool = False
+    constant: bool = False
 
 
 class Problem:
@@ -182,15 +193,13 @@ class Problem:
             self.names.append(name)
             self.types.append((constant.type,))
         self.number = {name: i for i, name in enumerate(self.names)}
-        kinds: dict[TensorType, int] = {}
-        self._kinds = [tuple(kinds.setdefault(t, len(kinds)) for t in ts) for ts in self.types]
-        self._types_of = list(kinds)
+        self._allowed_of: list[dict[int, int] | None] = [None] * len(self.names)
         self.is_alias = [n.op == ALIAS for n in graph.nodes]
         self.operands = [self._operands(node) for node in graph.nodes]
         self.demanded: list[Reps | None] = []
         self.forms: list[Form | None] = []
         self._forms: dict[object, Form] = {}
-        self._allowed: dict[tuple[int, int], int] = {}
+        self._allowed: dict[tuple[int, TensorType], int] = {}
         for n, node in enumerate(graph.nodes):
             demanded = table.demands(node, graph)
             self.demanded.append(demanded)
@@ -208,19 +217,29 @@ class Problem:
         """The types of an operand (of every member of a list) or, past them, of a result."""
         for found in self.operands[n]:
             if found.position == position:
-                values = zip(found.sources, found.results, strict=True)
-                return tuple(self.types[s][r] for s, r in values)
+                return tuple(self.types[s][r] for s, r in found.values)
         inputs = len(self.graph.nodes[n].args)
         return (self.types[n][position - inputs],)
 
     def admitted(self, mask: int, n: int, result: int = 0) -> int:
         """What the device's limits leave of a mask for result `result` of node or constant n."""
-        kind = self._kinds[n][result]
-        known = self._allowed.get((mask, kind))
+        if not mask & TEXTURES:
+            return mask
+        mine = self._allowed_of[n]
+        if mine is None:
+            mine = self._allowed_of[n] = {}
+        key = mask if result == 0 else mask | result + 1 << 32
+        known = mine.get(key)
         if known is None:
-            over, type = self.limits.over, self._types_of[kind]
+            known = mine[key] = self._within_limits(mask, self.types[n][result])
+        return known
+
+    def _within_limits(self, mask: int, type: TensorType) -> int:
+        known = self._allowed.get((mask, type))
+        if known is None:
+            over = self.limits.over
             known = sum(bit(r) for r in members(mask) if over(r, type, self.table) is None)
-            self._allowed[mask, kind] = known
+            self._allowed[mask, type] = known
         return known
 
     def wished(self, mask: int) -> int:
@@ -229,28 +248,31 @@ class Problem:
         return mask & wanted or mask
 
     def _operands(self, node: Node) -> tuple[Operand, ...]:
-        found = []
+        found: list[Operand] = []
+        numbers = self._node_number
         for position, arg in enumerate(node.args):
-            if isinstance(arg, Ref):
-                source = self._node_number[arg.node]
-                found.append(Operand(position, (source,), (arg.index,), False, False))
-            elif isinstance(arg, Const):
-                source = self._constant_number[arg.name]
-                found.append(Operand(position, (source,), (0,), False, False))
-            elif isinstance(arg, tuple) and arg and not isinstance(arg[0], int | float):
+            kind = arg.__class__
+            if kind is Ref:
+                value: Value = numbers[arg.node], arg.index  # type: ignore[union-attr, assignment]
+                found.append(Operand(position, (value,), False, False, False))
+            elif kind is Const:
+                value = self._constant_number[arg.name], 0  # type: ignore[union-attr]
+                found.append(Operand(position, (value,), False, False, True))
+            elif kind is tuple and arg and not isinstance(arg[0], int | float):  # type: ignore[index]
                 every = tuple(leaves(arg))
-                values = [leaf for leaf in every if isinstance(leaf, Ref | Const)]
-                if values:
-                    sources = tuple(
-                        self._node_number[v.node]
-                        if isinstance(v, Ref)
-                        else self._constant_number[v.name]
-                        for v in values
-                    )
-                    results = tuple(v.index if isinstance(v, Ref) else 0 for v in values)
-                    mixed = len(values) < len(every)
-                    found.append(Operand(position, sources, results, True, mixed))
+                tensors = [leaf for leaf in every if isinstance(leaf, Ref | Const)]
+                if tensors:
+                    values = tuple(map(self._value, tensors))
+                    constant = any(isinstance(leaf, Const) for leaf in tensors)
+                    mixed = len(tensors) < len(every)
+                    found.append(Operand(position, values, True, mixed, constant))
         return tuple(found)
+
+    def _value(self, arg: object) -> Value:
+        if isinstance(arg, Ref):
+            return self._node_number[arg.node], arg.index
+        assert isinstance(arg, Const)
+        return self._constant_number[arg.name], 0
 
     def _form(self, n: int, demanded: Reps) -> Form:
         width = max(len(demanded.inputs), len(self.graph.nodes[n].args))
@@ -260,7 +282,7 @@ class Problem:
             repset = demanded.inputs[p] if p < len(demanded.inputs) else None
             if repset is not None:
                 mask = repset.mask
-                for source, result in zip(operand.sources, operand.results, strict=True):
+                for source, result in operand.values:
                     mask &= self.admitted(repset.mask, source, result)
                 masks[p] = mask
             elif self.rules.oddities and self.table.neutral is not None and not operand.mixed:

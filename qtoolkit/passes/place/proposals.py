@@ -29,7 +29,7 @@ class Proposals:
         self.readers: dict[int, list[int]] = {}
         for n, operands in enumerate(problem.operands):
             for operand in operands:
-                for source in operand.sources:
+                for source, _ in operand.values:
                     self.readers.setdefault(source, []).append(n)
 
     def decide(self, n: int) -> None:
@@ -58,7 +58,7 @@ class Proposals:
         first = self.problem.operands[n][:1]
         has = self.recorder.has(first[0]) if first else None
         if has is not None and bit(has) & state[opened[0]]:
-            why: tuple[object, ...] = (KEPT, ONLY[bit(has)], self._name(first[0].sources[0]))
+            why: tuple[object, ...] = (KEPT, ONLY[bit(has)], self._name(first[0].values[0][0]))
             self._set(n, opened, bit(has), "source", why)
             return
         for reader, proposed in self._opinions(n, {n}):
@@ -109,7 +109,7 @@ class Proposals:
         state = self._state(n)
         for operand in problem.operands[n]:
             mask = state[operand.position]
-            for source, result in zip(operand.sources, operand.results, strict=True):
+            for source, result in operand.values:
                 if problem.is_constant(source) or not mask:
                     continue
                 wants = ONLY[mask].only

@@ -82,8 +82,7 @@ class Recorder:
         """Node n is decided: what its results are."""
         form, state = self.problem.forms[n], self.states[n]
         assert form is not None and state is not None
-        reps = form.reps_of(state)
-        self.held[n] = tuple(r.only for r in reps.outputs)
+        self.held[n] = form.held(state)
 
     def adopt(self, n: int, has: TensorRepr, reader: int, cause: int) -> None:
         """A node without a say takes what its first reader picked."""
@@ -115,7 +114,7 @@ class Recorder:
     def alias(self, n: int) -> None:
         """An item of a node of several results lies where that result does."""
         operand = self.problem.operands[n][0]
-        source, result = operand.sources[0], operand.results[0]
+        source, result = operand.values[0]
         if not self.held[source]:
             return
         has = self.held[source][result]
@@ -131,12 +130,13 @@ class Recorder:
         """The graph with every node's representations."""
         return self.problem.graph.placed(self.reps)
 
-    def has(self, operand: Operand, member: int = 0) -> TensorRepr | None:
-        """The representation of the value that an operand reads; None of constants and before it
-        is known.
+    def has(self, operand: Operand) -> TensorRepr | None:
+        """The representation of the (first) value that an operand reads; None of constants and
+        before it is known.
         """
-        held = self.held[operand.sources[member]]
-        return held[operand.results[member]] if held else None
+        source, result = operand.values[0]
+        held = self.held[source]
+        return held[result] if held else None
 
     def value(self, n: int, result: int = 0) -> Ref | Const:
         """A value by its number."""

@@ -29,6 +29,8 @@ class Repsets:
     ) -> None:
         self.problem, self.recorder, self.rules = problem, recorder, problem.rules
         self.readers = Readers(self.rules)
+        asked = (self._by_readers, self._by_source)
+        self.order = asked[::-1] if self.rules.search == "source-first" else asked
         self.copies: dict[tuple[int, TensorRepr], int] = {}
         self.copied_for: dict[int, int] = {}
         for n, operands in enumerate(problem.operands):
@@ -48,29 +50,33 @@ class Repsets:
             self._node(n, form)
 
     def _node(self, n: int, form: Form) -> None:
-        recorder, rules = self.recorder, self.rules
+        states, half = self.recorder.states, self.problem.limits.half
         for operand in self.problem.operands[n]:
-            state, p = self._state(n), operand.position
+            state, p = states[n], operand.position
+            assert state is not None
             if not is_open(state[p]):
                 continue
-            if self.problem.limits.half:
-                after = form.narrow(state, p, TEXTURES)
-                if after != state:
-                    recorder.change(n, after, "half", (FORCED, ANY.within(after[p])), None)
-            if rules.search == "source-first":
-                self._by_source(n, form, operand)
-                if is_open(self._state(n)[p]):
-                    self._by_readers(n, form, p, operand)
-            else:
-                self._by_readers(n, form, p, operand)
-                if is_open(self._state(n)[p]):
-                    self._by_source(n, form, operand)
+            # A constant that is tied to nothing is packed as its reader picks.
+            if operand.constant and not operand.listed and not form.partners[p]:
+                continue
+            if half:
+                self._by_force(n, form, p)
+            for narrow in self.order:
+                narrow(n, form, p, operand)
+                if not is_open(states[n][p]):  # type: ignore[index]
+                    break
         for p in self._constrained(form):
-            if is_open(self._state(n)[p]):
+            if is_open(states[n][p]):  # type: ignore[index]
                 self._by_readers(n, form, p, None)
         self._pick(n, form)
-        recorder.hold(n)
+        self.recorder.hold(n)
         self._connect(n, form)
+
+    def _by_force(self, n: int, form: Form, p: int) -> None:
+        state = self._state(n)
+        after = form.narrow(state, p, TEXTURES)
+        if after != state:
+            self.recorder.change(n, after, "half", (FORCED, ANY.within(after[p])), None)
 
     def _state(self, n: int) -> State:
         state = self.recorder.states[n]
@@ -91,7 +97,7 @@ class Repsets:
         if operand is None:
             value, result = n, p - form.inputs
         else:
-            value, result = operand.sources[0], operand.results[0]
+            value, result = operand.values[0]
         found = self.readers.search(self._value(value, result), state[p])
         after = form.narrow(state, p, found.mask)
         if after != state:
@@ -111,11 +117,11 @@ class Repsets:
             return None
         return self.recorder.first[by]
 
-    def _by_source(self, n: int, form: Form, operand: Operand) -> None:
-        recorder, state, p = self.recorder, self._state(n), operand.position
-        source = operand.sources[0]
+    def _by_source(self, n: int, form: Form, p: int, operand: Operand) -> None:
+        recorder, state = self.recorder, self._state(n)
+        source, result = operand.values[0]
         has = recorder.has(operand)
-        mask = bit(has) if has is not None else self._may_have(source, operand.results[0])
+        mask = bit(has) if has is not None else self._may_have(source, result)
         after = form.narrow(state, p, mask)
         if after != state:
             template = SOURCE if has is not None else SOURCE_WILL
@@ -149,10 +155,10 @@ class Repsets:
         instead: dict[int, tuple[int, TensorRepr]] = {}
         for operand in problem.operands[n]:
             mask = state[operand.position]
-            if not mask or (odd and operand.listed and self._holds_constant(operand)):
+            if not mask or (odd and operand.listed and operand.constant):
                 continue
             wants = ONLY[mask].only
-            for source, result in zip(operand.sources, operand.results, strict=True):
+            for source, result in operand.values:
                 if problem.is_constant(source):
                     continue
                 held = recorder.held[source]
@@ -165,10 +171,6 @@ class Repsets:
                     self._copy(n, source, result, read, has, wants)
                     if odd:
                         instead[source] = self.copies[read, wants], wants
-
-    def _holds_constant(self, operand: Operand) -> bool:
-        """One of a list is a constant, so that ExecuTorch takes the whole list for constant."""
-        return any(self.problem.is_constant(s) for s in operand.sources)
 
     def _decider(self, n: int, slot: int) -> int:
         return self.recorder.decided.get(n, self.recorder.demanded_by(n, slot))
@@ -198,7 +200,7 @@ class Repsets:
         """
         edge = self.readers.unread(source, n)
         for operand in self.problem.operands[n]:
-            for s, r in zip(operand.sources, operand.results, strict=True):
+            for s, r in operand.values:
                 self.readers.moved(self._value(s, r), n)
         if edge is not None:
             self.readers.read(copy, n, edge)
@@ -211,7 +213,7 @@ class Repsets:
             return
         item = self.problem.is_alias[n]
         edge = mask | FOLLOW if form.inputs in form.partners[operand.position] else mask
-        for source, result in zip(operand.sources, operand.results, strict=True):
+        for source, result in operand.values:
             if odd and item and result != 1 and self._untied_results(source):
                 continue
             value = self._value(source, result)
