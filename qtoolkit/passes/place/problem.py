@@ -186,16 +186,18 @@ class Problem:
         self.names = [n.name for n in graph.nodes]
         self.nodes = len(self.names)
         self.types: list[tuple[TensorType, ...]] = [n.types for n in graph.nodes]
-        self._node_number = {name: i for i, name in enumerate(self.names)}
+        self.number = {name: i for i, name in enumerate(self.names)}
         self._constant_number: dict[str, int] = {}
         for name, constant in graph.constants.items():
             self._constant_number[name] = len(self.names)
             self.names.append(name)
             self.types.append((constant.type,))
-        self.number = {name: i for i, name in enumerate(self.names)}
         self._allowed_of: list[dict[int, int] | None] = [None] * len(self.names)
         self.is_alias = [n.op == ALIAS for n in graph.nodes]
         self.operands = [self._operands(node) for node in graph.nodes]
+        # What operands without a demand are brought to; constants of theirs the op packs itself.
+        odd = rules.oddities and table.neutral is not None
+        self._neutral = table.neutral.mask if odd and table.neutral is not None else 0
         self.demanded: list[Reps | None] = []
         self.forms: list[Form | None] = []
         self._forms: dict[object, Form] = {}
@@ -204,6 +206,10 @@ class Problem:
             demanded = table.demands(node, graph)
             self.demanded.append(demanded)
             self.forms.append(None if demanded is None else self._form(n, demanded))
+
+    def find(self, name: str) -> int | None:
+        """The number of a node or constant; None if there is none of that name."""
+        return self.number.get(name, self._constant_number.get(name))
 
     def is_constant(self, number: int) -> bool:
         return number >= self.nodes
@@ -249,7 +255,7 @@ class Problem:
 
     def _operands(self, node: Node) -> tuple[Operand, ...]:
         found: list[Operand] = []
-        numbers = self._node_number
+        numbers = self.number
         for position, arg in enumerate(node.args):
             kind = arg.__class__
             if kind is Ref:
@@ -270,23 +276,25 @@ class Problem:
 
     def _value(self, arg: object) -> Value:
         if isinstance(arg, Ref):
-            return self._node_number[arg.node], arg.index
+            return self.number[arg.node], arg.index
         assert isinstance(arg, Const)
         return self._constant_number[arg.name], 0
 
     def _form(self, n: int, demanded: Reps) -> Form:
         width = max(len(demanded.inputs), len(self.graph.nodes[n].args))
         masks = [0] * width
+        neutral = self._neutral
+        stated = demanded.inputs
         for operand in self.operands[n]:
             p = operand.position
-            repset = demanded.inputs[p] if p < len(demanded.inputs) else None
+            repset = stated[p] if p < len(stated) else None
             if repset is not None:
                 mask = repset.mask
                 for source, result in operand.values:
                     mask &= self.admitted(repset.mask, source, result)
                 masks[p] = mask
-            elif self.rules.oddities and self.table.neutral is not None and not operand.mixed:
-                masks[p] = self.table.neutral.mask
+            elif neutral and not operand.mixed and not operand.constant:
+                masks[p] = neutral
         for result, repset in enumerate(demanded.outputs):
             masks.append(self.admitted(repset.mask, n, result))
         # Tables hand out the same Reps again and again; `demanded` keeps each alive.

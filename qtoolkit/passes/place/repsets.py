@@ -38,8 +38,9 @@ class Repsets:
                 self._reads(n, operand)
         for value, readers in order.items():
             for reader in readers:
-                if value in problem.number and reader in problem.number:
-                    self.readers.moved(problem.number[value], problem.number[reader])
+                moved = problem.find(value), problem.number.get(reader)
+                if moved[0] is not None and moved[1] is not None:
+                    self.readers.moved(moved[0], moved[1])
 
     def decide(self, n: int) -> None:
         """Decide node n, all before it being decided."""
