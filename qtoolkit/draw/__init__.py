@@ -2,10 +2,13 @@
 
 from qtoolkit.draw.choice import default_node
 from qtoolkit.draw.clock import timing
+from qtoolkit.draw.costs import costs, transitions
 from qtoolkit.draw.deviation import error, error_map
 from qtoolkit.draw.input import photo
+from qtoolkit.draw.narrowing import repsets
 from qtoolkit.draw.network import graph
 from qtoolkit.draw.placing import placement
+from qtoolkit.draw.reasons import why
 from qtoolkit.draw.scales import channel_scales
 from qtoolkit.draw.side_by_side import error_maps
 from qtoolkit.draw.svg import graph_svg
@@ -14,6 +17,7 @@ from qtoolkit.draw.waterfall import sqnr
 
 __all__ = [
     "channel_scales",
+    "costs",
     "default_node",
     "error",
     "error_map",
@@ -23,6 +27,9 @@ __all__ = [
     "layouts",
     "photo",
     "placement",
+    "repsets",
     "sqnr",
     "timing",
+    "transitions",
+    "why",
 ]
