@@ -8,6 +8,8 @@ from qtoolkit.errors import GraphError
 from qtoolkit.graph import Arg, Const, Constant, Graph, Node, Ref, leaves, map_leaves
 from qtoolkit.layout import Reps
 
+NOTHING: Mapping[str, Constant] = MappingProxyType({})
+
 
 class Edit(NamedTuple):
     """One change: nodes removed, nodes put in before `before`, nodes replaced in place, nodes
@@ -24,12 +26,17 @@ class Edit(NamedTuple):
     before: str | None = None
     replace: tuple[Node, ...] = ()
     rename: tuple[tuple[Ref, Arg], ...] = ()
-    constants: Mapping[str, Constant] = MappingProxyType({})
+    constants: Mapping[str, Constant] = NOTHING
     reps: tuple[tuple[str, Reps], ...] = ()
 
     def __bool__(self) -> bool:
         other = self.remove or self.insert or self.replace or self.rename or self.constants
         return bool(self.reps or other)
+
+
+def placing(name: str, reps: Reps) -> Edit:
+    """The edit that gives one node its representations; made so often that its making counts."""
+    return tuple.__new__(Edit, ((), (), None, (), (), NOTHING, ((name, reps),)))
 
 
 class Draft:

@@ -52,10 +52,10 @@ class ExecutorchTable:
             )
         pick = entry.get("pick")
         chosen = PICKS[pick](node, graph) if pick else None
-        tensors = tuple([i for i, arg in enumerate(node.args) if _is_tensor(arg)])
-        key = op, chosen, tensors, len(node.args), len(node.types)
+        key = op, chosen, tuple([_kind(arg) for arg in node.args]), len(node.types)
         known = self._known.get(key)
         if known is None:
+            tensors = tuple(i for i, kind in enumerate(key[2]) if kind is TENSOR)
             names = (chosen, *["NO_STORAGE"] * 10) if chosen and pick == "conv" else None
             inputs = names or ((chosen,) if chosen else entry["in"])
             outputs = (chosen,) if chosen else entry["out"]
@@ -144,12 +144,18 @@ def _repset(told: Mapping[str, Sequence[str]]) -> RepSet:
     return RepSet(sorted(found, key=lambda r: (-r.storage, r.layout)))
 
 
-def _is_tensor(arg: Arg) -> bool:
-    """A tensor, or a list of tensors that is not empty."""
+TENSOR = "tensor"
+
+
+def _kind(arg: Arg) -> object:
+    """TENSOR for a tensor or a list of tensors that is not empty; else None."""
     kind = arg.__class__
     if kind is Ref or kind is Const:
-        return True
-    return isinstance(arg, tuple) and bool(arg) and all(isinstance(p, Ref | Const) for p in arg)
+        return TENSOR
+    if kind is not tuple or not arg:
+        return None
+    assert isinstance(arg, tuple)
+    return TENSOR if all(isinstance(part, Ref | Const) for part in arg) else None
 
 
 def _convolution(node: Node, graph: Graph) -> str:

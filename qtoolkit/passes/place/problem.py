@@ -46,6 +46,7 @@ class Form:
     partners: tuple[tuple[int, ...], ...]
     rules: PlaceRules
     orders: tuple[tuple[int, ...], ...]
+    decided: bool = False
     _narrowed: dict[tuple[State, int, int], State] = field(default_factory=dict)
     _reps: dict[State, Reps] = field(default_factory=dict)
     _picked: dict[State, tuple[State, tuple[int, ...]]] = field(default_factory=dict)
@@ -53,9 +54,9 @@ class Form:
     _held: dict[State, tuple[TensorRepr, ...]] = field(default_factory=dict)
 
     @property
-    def nothing(self) -> State:
-        """The state of no operand at all, to compare others with."""
-        return (0,) * len(self.start)
+    def spoken(self) -> Slots:
+        """The slots that have representations."""
+        return self.changed((0,) * len(self.stated), self.stated)
 
     def slot(self, position: int) -> int:
         """The slot of a position: i for input i, -1 - j for result j."""
@@ -343,6 +344,7 @@ class Problem:
         return Form(
             demanded, stated, tuple(wished), width, tuple(partners), self.rules,
             tuple(tuple(bit(r) for r in self._preferred(r or ANY)) for r in repsets),
+            not any(map(is_open, wished)),
         )  # fmt: skip
 
     def _preferred(self, repset: RepSet) -> Sequence[TensorRepr]:

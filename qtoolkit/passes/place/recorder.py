@@ -1,10 +1,10 @@
 """What every engine shares: the state of each node, and a step for everything that changes it."""
 
-from qtoolkit.draft import Edit
+from qtoolkit.draft import placing
 from qtoolkit.graph import Const, Graph, Ref
 from qtoolkit.layout import Reps, RepSet, TensorRepr, bit, members
 from qtoolkit.passes.place.demands import ANY, TEXTURE, spoken_of
-from qtoolkit.passes.place.problem import ALIAS, TEXTURES, Operand, Problem, State
+from qtoolkit.passes.place.problem import TEXTURES, Operand, Problem, State
 from qtoolkit.trace import NO_EDIT, Step
 
 COPY = "%{0} reads {1} as {2}, which is {3}: {4} bytes to copy"
@@ -41,14 +41,21 @@ class Recorder:
     def demands(self) -> None:
         """What every node admits, what the device and the storage asked for take away."""
         problem = self.problem
+        told: dict[tuple[int, tuple[object, ...]], tuple[Reps, tuple[object, ...]]] = {}
         for n, form in enumerate(problem.forms):
-            node = problem.graph.nodes[n]
-            if form is None or node.op == ALIAS:
+            if form is None or problem.is_alias[n]:
                 continue
+            node = problem.graph.nodes[n]
             self.first[n] = self.decided[n] = self.count
-            template, *values = problem.table.why(node)
-            why = (template, form.changed(form.nothing, form.stated), *values)
-            self._step(node.name, form.reps_of(form.stated), "demand", why, None)
+            key = id(form), problem.table.why(node)
+            known = told.get(key)
+            if known is None:
+                template, *values = key[1]
+                known = told[key] = (
+                    form.reps_of(form.stated),
+                    (template, form.spoken, *values),
+                )
+            self._step(node.name, known[0], "demand", known[1], None)
             if form.stated is not form.start and form.stated != form.start:
                 self._limits(n)
             if problem.limits.storage == TEXTURE:
@@ -219,7 +226,7 @@ class Recorder:
     ) -> None:
         self.reps[name] = reps
         self.count += 1
-        self._fresh.append(Step(Edit(reps=((name, reps),)), kind, name, why, cause))
+        self._fresh.append(Step(placing(name, reps), kind, name, why, cause))
 
 
 ONLY = {bit(r): RepSet([r]) for r in members(-1)}

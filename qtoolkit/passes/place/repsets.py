@@ -51,11 +51,19 @@ class Repsets:
             self._node(n, form)
 
     def _node(self, n: int, form: Form) -> None:
+        if not form.decided:
+            self._narrow(n, form)
+            self._pick(n, form)
+        self.recorder.hold(n)
+        self._connect(n, form)
+
+    def _narrow(self, n: int, form: Form) -> None:
+        """Narrow what is open: operand by operand, then the results."""
         states, half = self.recorder.states, self.problem.limits.half
         for operand in self.problem.operands[n]:
             state, p = states[n], operand.position
             assert state is not None
-            if not is_open(state[p]):
+            if not state[p] & (state[p] - 1):
                 continue
             # A constant that is tied to nothing is packed as its reader picks.
             if operand.constant and not operand.listed and not form.partners[p]:
@@ -69,9 +77,6 @@ class Repsets:
         for p in self._constrained(form):
             if is_open(states[n][p]):  # type: ignore[index]
                 self._by_readers(n, form, p, None)
-        self._pick(n, form)
-        self.recorder.hold(n)
-        self._connect(n, form)
 
     def _by_force(self, n: int, form: Form, p: int) -> None:
         state = self._state(n)
@@ -150,19 +155,22 @@ class Repsets:
 
     def _connect(self, n: int, form: Form) -> None:
         """Sources without a representation take this one; others are copied where they differ."""
-        recorder, problem, odd = self.recorder, self.problem, self.rules.oddities
-        state = self._state(n)
+        recorder, odd = self.recorder, self.rules.oddities
+        state, every = recorder.states[n], recorder.held
+        assert state is not None
         # In ExecuTorch a copy stands in for its source wherever the node reads that.
         instead: dict[int, tuple[int, TensorRepr]] = {}
-        for operand in problem.operands[n]:
+        for operand in self.problem.operands[n]:
             mask = state[operand.position]
-            if not mask or (odd and operand.listed and operand.constant):
+            if not mask or (operand.constant and (odd or not operand.listed)):
                 continue
-            wants = ONLY[mask].only
+            wants = ONLY[mask].reprs[0]
             for source, result in operand.values:
-                if problem.is_constant(source):
+                held = every[source]
+                if held and held[result] is wants and source not in instead:
                     continue
-                held = recorder.held[source]
+                if self.problem.is_constant(source):
+                    continue
                 if not held:
                     slot = form.slot(operand.position)
                     recorder.adopt(source, wants, n, self._decider(n, slot))
