@@ -37,6 +37,7 @@ FACE: dict[str, tuple[str, str | None]] = {
     "quantize": ("qtoolkit.quantizer", "quantize"),
     "run_float": ("qtoolkit.program", "run_float"),
     "save": ("qtoolkit.graphfile", "save"),
+    "widgets": ("qtoolkit.widgets", None),
 }
 
 __all__ = ["__version__", *FACE]
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from qtoolkit import draw as draw
     from qtoolkit import models as models
     from qtoolkit import ops as ops
+    from qtoolkit import widgets as widgets
     from qtoolkit.backends import available as available
     from qtoolkit.comparison import Comparison as Comparison
     from qtoolkit.comparison import compare as compare

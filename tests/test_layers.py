@@ -23,7 +23,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("placement",),
     ("exploration",),
     ("draw",),
-    ("report",),
+    ("report", "widgets"),
     ("cli",),
 )
 # Files of row 0 may read each other where they do not form a circle.

@@ -4,8 +4,9 @@ from qtoolkit.draw.choice import default_node
 from qtoolkit.draw.clock import timing
 from qtoolkit.draw.costs import costs, transitions
 from qtoolkit.draw.deviation import error, error_map
+from qtoolkit.draw.frame import png
 from qtoolkit.draw.input import photo
-from qtoolkit.draw.narrowing import repsets
+from qtoolkit.draw.narrowing import operands, repsets
 from qtoolkit.draw.network import graph
 from qtoolkit.draw.placing import placement
 from qtoolkit.draw.reasons import why
@@ -25,8 +26,10 @@ __all__ = [
     "graph",
     "graph_svg",
     "layouts",
+    "operands",
     "photo",
     "placement",
+    "png",
     "repsets",
     "sqnr",
     "timing",

@@ -29,6 +29,7 @@ def transitions(placement: Placement, ax: Axes | None = None) -> Axes:
         ax.text(0, y - 0.3, _copied(c), fontsize=SMALL, color=INK, va="bottom", gid="copy")
     if not shown:
         ax.text(0.5, 0.5, "no transition", transform=ax.transAxes, ha="center", color=MUTED)
+    ax.xaxis.set_major_formatter("{x:,.0f}")
     axis_labels(ax, x="bytes copied in each run")
     total = sum(c.nbytes for c in every)
     count = f"{len(every)} transition{'s' * (len(every) != 1)}, {total:,} bytes"
@@ -74,6 +75,7 @@ def costs(
     ]  # fmt: skip
     ax.legend(handles=handles, loc="lower right", fontsize=SMALL, frameon=False,
               labelcolor=mix(MUTED, INK, 0.3))  # fmt: skip
+    ax.xaxis.set_major_formatter("{x:,.0f}")
     first = placements[0]
     axis_labels(ax, x=f"cost in {first.cost.unit}")
     heading(ax, "What each placement costs", joined(first.cost.model, f"table {first.table}"))

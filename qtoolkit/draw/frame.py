@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Literal
 
 import matplotlib.pyplot as plt
@@ -88,6 +89,15 @@ def caption_of(ax: Axes) -> str:
     """The caption that heading wrote, unwrapped."""
     found = [t.get_text() for t in ax.texts if t.get_gid() == "caption"]
     return " ".join("\n".join(found).split())
+
+
+def png(ax: Axes) -> bytes:
+    """A picture as PNG; its figure is closed."""
+    file = BytesIO()
+    figure = _figure(ax)
+    figure.savefig(file, format="png", dpi=100)
+    plt.close(figure)
+    return file.getvalue()
 
 
 def axis_labels(ax: Axes, x: str = "", y: str = "") -> None:

@@ -131,13 +131,12 @@ def _axes(ax: Axes, shown: Sequence[Row], columns: Sequence[TensorRepr]) -> None
         label.set_color(INK if row.changed or row.cause else MUTED)
         label.set_fontweight("bold" if row.changed else "normal")
     ax.set_xticks(range(len(columns)), [_short(r) for r in columns])
-    ax.xaxis.tick_top()
     ax.tick_params(labelsize=SMALL, pad=3)
 
 
 def _who(placement: Placement) -> str:
     return joined(f"table {placement.table}", f"{placement.policy} placement",
-                  "filled: possible, struck through: ruled out, grey rows: the cause")  # fmt: skip
+                  "filled: possible; struck through: ruled out; grey: the cause")  # fmt: skip
 
 
 def _short(r: TensorRepr) -> str:
@@ -161,3 +160,52 @@ def _or(masks: Iterator[int]) -> int:
     for mask in masks:
         total |= mask
     return total
+
+
+def operands(
+    *placements: Placement,
+    node: str,
+    labels: Sequence[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Where the operands of one node lie in several placements: a row for each placement.
+
+    labels: what to call each; their tables without. A frame marks operands that a copy is made for.
+    Raises UnknownName for a node that one of them has not placed.
+    """
+    told = [_operands(p, node) for p in placements]
+    slots = list(dict.fromkeys(slot for row in told for slot in row))
+    ax = start(ax, 1.35 + 0.42 * len(placements), grid=None)
+    ax.spines[["left", "bottom"]].set_visible(False)
+    for y, (placement, row) in enumerate(zip(placements, told, strict=True)):
+        args = placement.graph[node].args
+        copied = {str(c.value) for c in placement.copies if node in c.users}
+        for x, slot in enumerate(slots):
+            if slot not in row:
+                continue
+            r = row[slot]
+            storage, layout = r.storage.name.lower(), r.layout.name.lower()
+            moved = slot >= 0 and str(args[slot]) in copied
+            ax.add_patch(
+                Rectangle(
+                    (x - 0.46, y - 0.36), 0.92, 0.72, facecolor=place_colour(storage, layout),
+                    edgecolor=COPY if moved else mix(STORAGE[storage], INK, 0.25),
+                    linewidth=2.0 if moved else 0.8, gid="copied" if moved else "operand",
+                )
+            )  # fmt: skip
+            ax.text(x, y, _short(r).replace("\n", ", "), fontsize=SMALL, color=INK, ha="center",
+                    va="center")  # fmt: skip
+    ax.set_xlim(-0.6, len(slots) - 0.4)
+    ax.set_ylim(len(placements) - 0.5, -0.6)
+    ax.set_xticks(range(len(slots)), [f"input {s}" if s >= 0 else "result" for s in slots])
+    ax.set_yticks(range(len(placements)), labels or [p.table for p in placements])
+    heading(ax, f"Where the operands of {node} lie", "framed: a copy is made for it")
+    return ax
+
+
+def _operands(placement: Placement, node: str) -> dict[int, TensorRepr]:
+    reps = placement.graph[node].reps
+    if reps is None:
+        raise UnknownName(f"%{node} was not placed; draw a node that has operands")
+    found = {i: r.only for i, r in enumerate(reps.inputs) if r is not None}
+    return found | {-1 - j: r.only for j, r in enumerate(reps.outputs)}

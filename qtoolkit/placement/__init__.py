@@ -54,6 +54,7 @@ class Placement:
     policy: str
     copies: tuple[Copy, ...]
     cost: Cost
+    limits: Limits
     bound: float | None = None
 
     @property
@@ -98,6 +99,31 @@ class Placement:
             for n in self.graph.nodes
         ]
         return pd.DataFrame(rows).set_index("node")
+
+    def improvements(self) -> "pd.DataFrame":
+        """The regions that the optimal placement changed: nodes, cost, that of greedy, bound, and
+        the nodes whose result lies elsewhere now. Empty for a greedy placement.
+        """
+        import pandas as pd
+
+        found = [s for s in self.trace.steps if s.kind == "region" and s.why[3] < s.why[5]]
+        moved: dict[str, list[str]] = {}
+        for s in self.trace.steps:
+            if s.kind == "optimal" and len(s.why) > 4:
+                moved.setdefault(str(s.why[3]), []).append(f"{s.node}: {s.why[6]} -> {s.why[2]}")
+        rows = [
+            {
+                "region": s.why[2],
+                "nodes": s.why[1],
+                "cost": s.why[3],
+                "greedy": s.why[5],
+                "bound": s.why[-1],
+                "changed": "; ".join(moved.get(str(s.why[2]), ())),
+            }
+            for s in found
+        ]
+        columns = ["region", "nodes", "cost", "greedy", "bound", "changed"]
+        return pd.DataFrame(rows, columns=columns).set_index("region")
 
     def to_json(
         self, spelling: str = OURS, nodes: Sequence[tuple[str, str]] | None = None
@@ -162,27 +188,32 @@ def place(
     seconds: float = SECONDS,
     backend: str = "vulkan",
     fusing: FuseRules = FuseRules(),  # noqa: B008
+    limits: Limits | None = None,
 ) -> Placement:
     """Place a graph by a table: 'qtoolkit' (the kernels of `backend`), one of ExecuTorch's by date,
     or one of your own.
 
     A graph goes through fuse and lower first where the table is ours; for the others it is placed
-    as it stands, a recorded Delegate under its own limits. rules: those of the table's date where
-    none are given. policy 'optimal' seeks the least cost by `model` for up to `seconds`.
+    as it stands, a recorded Delegate under its own limits, others under ExecuTorch's or those of
+    texture_limit; `limits` says all of them at once, of a graph that is lowered already.
+    rules: those of the table's date where none are given. policy 'optimal' seeks the least cost by
+    `model` for up to `seconds`.
     Raises UnknownName for a table, policy or op that is not there, NoRepresentation.
     """
     if policy not in POLICIES:
         raise UnknownName(f"placement policy {policy!r}; choose one of {', '.join(POLICIES)}")
     order: Mapping[str, Sequence[str]] = {}
     if isinstance(graph, Delegate):
-        chosen, limits, order = _table(table, backend), graph.limits, graph.users
+        chosen, limits, order = table_of(table, backend), graph.limits, graph.users
         graph = graph.graph
+    elif limits is not None:
+        chosen = table_of(table, backend)
     elif table == OURS:
         lowered = _lowered(graph, backend, storage, texture_limit, device, fusing)
         chosen, graph, limits = KernelTable(backends.kernels(backend)), *lowered
     else:
         extents = EXECUTORCH_LIMITS if texture_limit is None else (texture_limit,) * 3
-        chosen, limits = _table(table, backend), Limits(extents, storage)
+        chosen, limits = table_of(table, backend), Limits(extents, storage)
     rules = rules_of(chosen.name) if rules is None else rules
     run = partial(place_pass, table=chosen, rules=rules, limits=limits, policy=policy, model=model,
                   seconds=seconds, order=order)  # fmt: skip
@@ -205,7 +236,7 @@ def priced(
     if policy != GREEDY:
         gaps = (s.why[3] - s.why[-1] for s in trace.steps if s.kind == "region")
         bound = cost.total - sum(gaps)
-    return Placement(trace, table.name, rules, policy, made, cost, bound)
+    return Placement(trace, table.name, rules, policy, made, cost, limits, bound)
 
 
 def rules_of(table: str) -> PlaceRules:
@@ -217,7 +248,8 @@ def rules_of(table: str) -> PlaceRules:
     return PlaceRules()
 
 
-def _table(table: str | Table, backend: str) -> Table:
+def table_of(table: str | Table, backend: str = "vulkan") -> Table:
+    """A table by name; one of your own is given back. Raises UnknownName."""
     if not isinstance(table, str):
         return table
     if table == OURS:
