@@ -95,3 +95,20 @@ def test_the_tour_runs_without_an_error_or_a_warning(model, weights, tmp_path, m
 def figures() -> int:
     """How many cells of the tour draw."""
     return sum("qt.draw." in c.source and c.source.endswith(";") for c in code(TOUR))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["05_repsets", "06_transitions"])
+def test_a_placement_notebook_runs_and_every_widget_leaves_a_picture(name, tmp_path, monkeypatch):
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", path)
+    source = ROOT / "notebooks" / f"{name}.ipynb"
+    done = papermill.execute_notebook(
+        source, tmp_path / f"{name}.ipynb", {"model": "mlp"}, progress_bar=False, cwd=tmp_path
+    )
+    for cell in done.cells:
+        outputs = cell.get("outputs", [])
+        assert not [o.text for o in outputs if o.get("name") == "stderr"]
+        pictures = sum("image/png" in o.get("data", {}) for o in outputs)
+        drawn = cell.source.rstrip().endswith(";") or "qt.widgets." in cell.source
+        assert pictures == (1 if cell.cell_type == "code" and drawn else 0), cell.source

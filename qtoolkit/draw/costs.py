@@ -73,8 +73,8 @@ def costs(
     handles = [
         Patch(facecolor=COPY, label="transitions"), Patch(facecolor=OPERATIONS, label="operations"),
     ]  # fmt: skip
-    ax.legend(handles=handles, loc="lower right", fontsize=SMALL, frameon=False,
-              labelcolor=mix(MUTED, INK, 0.3))  # fmt: skip
+    ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=SMALL,
+              frameon=False, borderaxespad=0.2, labelcolor=mix(MUTED, INK, 0.3))  # fmt: skip
     ax.xaxis.set_major_formatter("{x:,.0f}")
     first = placements[0]
     axis_labels(ax, x=f"cost in {first.cost.unit}")
