@@ -5,6 +5,7 @@ from pathlib import Path
 import matplotlib
 
 import qtoolkit as qt
+from qtoolkit.interop.executorch import examples
 
 FOLDER = Path(__file__).parent / "images"
 # Eight inches wide: 1600 pixels.
@@ -29,6 +30,8 @@ def main() -> None:
         ),
         "placement": qt.draw.placement(placed, title="EfficientNet-Lite0 placed for Vulkan"),
     }
+    pair = qt.place(examples.quantized_pair(), "executorch-1.5.1")
+    pictures["repsets"] = qt.draw.repsets(pair, 8)
     FOLDER.mkdir(exist_ok=True)
     for name, ax in pictures.items():
         ax.figure.savefig(FOLDER / f"{name}.png", dpi=DPI)
