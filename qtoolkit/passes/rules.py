@@ -38,8 +38,9 @@ class PlaceRules:
     open is narrowed by what its readers want: 'never', 'unsynced' (only where it is tied to no
     operand and all results are tied) or 'always'.
     search: how an open operand is narrowed: 'readers-first' asks all readers of its value, breadth
-    first, and then takes what the value has; 'source-first' the other way round; 'depth-first' as
-    the first with a search in depth. budget: a search ends before it asks the readers of this many
+    first, and then takes what the value has (at once where the readers would have it copied and
+    the result is smaller than it); 'source-first' the other way round; 'depth-first' as the first
+    with a search in depth. budget: a search ends before it asks the readers of this many
     nodes (None: no end); budget_scope: one budget for a search ('shared') or for each path of it
     ('per-branch'). ties: tied operands get one representation ('identical') or compatible ones
     ('packed-dim'). share_transitions: readers that want the same copy of a value share one.
@@ -47,7 +48,7 @@ class PlaceRules:
     ExecuTorch's order ('executorch'). oddities: follow ExecuTorch where it does not follow its own
     rules: lists are not searched, of several untied results only the second is, a value is asked
     once for every path to it, a tie refuses operands that are no part of it, operands without a
-    demand are brought to a representation all the same.
+    demand are brought to a representation all the same, sizes do not count.
     """
 
     engine: str = "repsets"

@@ -105,6 +105,8 @@ class Repsets:
         else:
             value, result = operand.values[0]
         found = self.readers.search(self._value(value, result), state[p])
+        if operand is not None and self._dearer(n, form, operand, state[p], found.mask):
+            return
         after = form.narrow(state, p, found.mask)
         if after != state:
             by = found.by
@@ -115,6 +117,19 @@ class Repsets:
             told = (ENDED, recorder.value(value, result), found.nodes, ANY.within(found.mask),
                     self.rules.budget)  # fmt: skip
             recorder.note(n, "budget", told)
+
+    def _dearer(self, n: int, form: Form, operand: Operand, mask: int, wanted: int) -> bool:
+        """To follow the readers would copy an operand that is larger than the result is.
+
+        Not so in ExecuTorch, which counts no bytes; what the source has is taken instead.
+        """
+        if self.rules.oddities or form.inputs not in form.partners[operand.position]:
+            return False
+        has = self.recorder.has(operand)
+        if has is None or not bit(has) & mask or bit(has) & wanted:
+            return False
+        (source, result), types = operand.values[0], self.problem.types
+        return types[n][0].nbytes < types[source][result].nbytes
 
     def _wanted(self, found: Found) -> int | None:
         """The step in which the reader that narrowed a search said what it admits."""
