@@ -15,6 +15,7 @@ from qtoolkit.kernel import Bound, Kernel
 from qtoolkit.layout import CHANNELS_LAST, CONTIGUOUS, Reps, RepSet
 from qtoolkit.passes.lower import Kernels, lower
 from qtoolkit.passes.place import KernelTable, place
+from qtoolkit.passes.place.pricing import copies
 from qtoolkit.passes.rules import PlaceRules
 from qtoolkit.passes.transitions import transition_bytes, transitions
 from qtoolkit.trace import PassTrace, Trace, run_pass
@@ -78,6 +79,20 @@ def compiled(graph: Graph, rules: PlaceRules = PlaceRules()) -> Trace:  # noqa: 
 def test_each_stage_reads_as_its_golden_text() -> None:
     for stage in compiled(network()):
         check(stage.name, stage.after.text() + "\n" + stage.text())
+
+
+@pytest.mark.parametrize("search", ["readers-first", "source-first"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_transitions_makes_nodes_of_the_copies_that_place_decided(
+    search: str, shared: bool
+) -> None:
+    trace = compiled(network(), PlaceRules(search=search, share_transitions=shared))
+    decided = copies(trace["place"].before, trace["place"].steps, shared)
+    made = [n for n in trace.result.nodes if n.op == "transition"]
+    assert [(c.value, c.has, c.wants) for c in decided] == [
+        (n.args[0], n.reps.inputs[0].only, n.reps.outputs[0].only)  # type: ignore[union-attr]
+        for n in made
+    ]
 
 
 def test_lower_says_what_ruled_out_the_kernel_before() -> None:

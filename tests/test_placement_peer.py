@@ -15,7 +15,7 @@ from qtoolkit.interop.executorch import live
 from qtoolkit.interop.executorch.recorded import load_recorded, read_delegate
 from qtoolkit.interop.executorch.table import TABLES, table
 from qtoolkit.layout import RepSet, members
-from qtoolkit.passes.place.problem import executorch_order
+from qtoolkit.passes.place.form import executorch_order
 from qtoolkit.placement.eyes import differences
 
 FOLDER = Path(__file__).parent / "peer" / "placement"

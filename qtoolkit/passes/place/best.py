@@ -3,9 +3,10 @@
 from qtoolkit.layout import bit
 from qtoolkit.passes.place.cost import CostModel
 from qtoolkit.passes.place.demands import ANY
+from qtoolkit.passes.place.form import Form, State
 from qtoolkit.passes.place.optimal import REPR, Program, Region
 from qtoolkit.passes.place.pricing import Pricing
-from qtoolkit.passes.place.problem import Form, Problem, State
+from qtoolkit.passes.place.problem import Problem
 from qtoolkit.passes.place.recorder import Recorder
 from qtoolkit.passes.place.repsets import Repsets
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-import numpy as np
-
 from qtoolkit.layout import TensorRepr, bit, members, span
+from qtoolkit.passes.place.form import State, is_open
+from qtoolkit.passes.place.milp import Rows
 from qtoolkit.passes.place.pricing import Pricing
-from qtoolkit.passes.place.problem import Problem, State, Value, is_open
+from qtoolkit.passes.place.problem import Problem, Value
 
 SAME = 1e-6  # costs nearer than this, relatively, are equal
 
@@ -158,7 +158,7 @@ class Program:
         self, region: Region, current: tuple[int, ...], seconds: float
     ) -> tuple[tuple[int, ...], float]:
         """Solve one region by branch and bound: its labels, and a proved lower bound."""
-        rows = _Rows()
+        rows = Rows()
         column = {
             (c, label): rows.variable(self.choices[c].costs[label], whole=True)
             for c in region.choices
@@ -180,7 +180,7 @@ class Program:
         return found, bound
 
     def _same_packing(
-        self, rows: "_Rows", column: Mapping[tuple[int, int], int], a: int, b: int
+        self, rows: "Rows", column: Mapping[tuple[int, int], int], a: int, b: int
     ) -> None:
         """Two choices whose representations must be compatible."""
         kinds = {span(label) for c in (a, b) for label in self.choices[c].labels}
@@ -196,7 +196,7 @@ class Program:
             rows.at_least(terms, rest, equal=True)
 
     def _copy_rows(
-        self, rows: "_Rows", column: Mapping[tuple[int, int], int], reading: Reading
+        self, rows: "Rows", column: Mapping[tuple[int, int], int], reading: Reading
     ) -> None:
         """A copy for each representation that is read and is not the value's own."""
         source = self.choices[reading.source]
@@ -344,50 +344,3 @@ class Program:
 
 
 REPR: dict[int, TensorRepr] = {bit(r): r for r in members(-1)}
-
-
-class _Rows:
-    """A sparse integer program under construction."""
-
-    def __init__(self) -> None:
-        self.costs: list[float] = []
-        self.whole: list[bool] = []
-        self.entries: tuple[list[float], list[int], list[int]] = ([], [], [])
-        self.low: list[float] = []
-        self.high: list[float] = []
-
-    def variable(self, cost: float, whole: bool = False) -> int:
-        """A variable between 0 and 1; its column."""
-        self.costs.append(cost)
-        self.whole.append(whole)
-        return len(self.costs) - 1
-
-    def at_least(
-        self, terms: Sequence[tuple[int, float]], rest: float, equal: bool = False
-    ) -> None:
-        """Sum of coefficient · variable >= rest, or == rest."""
-        row = len(self.low)
-        for column, coefficient in terms:
-            self.entries[0].append(coefficient)
-            self.entries[1].append(row)
-            self.entries[2].append(column)
-        self.low.append(rest)
-        self.high.append(rest if equal else np.inf)
-
-    def solve(self, seconds: float) -> tuple[Sequence[float] | None, float]:
-        """The values of least cost and a proved bound; None if no solution was found in time."""
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import csr_array
-
-        data, row, column = self.entries
-        matrix = csr_array((data, (row, column)), shape=(len(self.low), len(self.costs)))
-        found = milp(
-            self.costs,
-            integrality=np.array(self.whole, dtype=int),
-            bounds=Bounds(0, 1),
-            constraints=LinearConstraint(matrix, self.low, self.high),
-            options={"time_limit": seconds, "mip_rel_gap": 0.0},
-        )
-        bound = found.mip_dual_bound
-        proved = found.fun if found.status == 0 else bound
-        return found.x, 0.0 if proved is None or not np.isfinite(proved) else float(proved)

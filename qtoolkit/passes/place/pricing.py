@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from qtoolkit.graph import Const, Graph, Ref, TensorType
 from qtoolkit.layout import TensorRepr, bit, members
 from qtoolkit.passes.place.cost import Cost, CostModel
-from qtoolkit.passes.place.problem import Problem, State
+from qtoolkit.passes.place.form import State
+from qtoolkit.passes.place.problem import Problem
 from qtoolkit.trace import Step
 
 

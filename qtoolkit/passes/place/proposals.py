@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from qtoolkit.layout import Layout, Storage, TensorRepr, bit
 from qtoolkit.passes.place.demands import ANY
-from qtoolkit.passes.place.problem import Form, Operand, Problem, State, is_open
+from qtoolkit.passes.place.form import Form, State, is_open
+from qtoolkit.passes.place.problem import Operand, Problem
 from qtoolkit.passes.place.recorder import ONLY, Recorder
 
 DEFAULT = TensorRepr(Storage.TEXTURE_3D, Layout.WIDTH)

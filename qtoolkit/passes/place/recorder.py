@@ -4,7 +4,8 @@ from qtoolkit.draft import placing
 from qtoolkit.graph import Const, Graph, Ref
 from qtoolkit.layout import Reps, RepSet, TensorRepr, bit, members
 from qtoolkit.passes.place.demands import ANY, TEXTURE, spoken_of
-from qtoolkit.passes.place.problem import TEXTURES, Operand, Problem, State
+from qtoolkit.passes.place.form import TEXTURES, State
+from qtoolkit.passes.place.problem import Operand, Problem
 from qtoolkit.trace import NO_EDIT, Step
 
 COPY = "%{0} reads {1} as {2}, which is {3}: {4} bytes to copy"

@@ -5,7 +5,8 @@ from types import MappingProxyType
 
 from qtoolkit.layout import TensorRepr, bit
 from qtoolkit.passes.place.demands import ANY
-from qtoolkit.passes.place.problem import TEXTURES, Form, Operand, Problem, State, is_open
+from qtoolkit.passes.place.form import TEXTURES, Form, State, is_open
+from qtoolkit.passes.place.problem import Operand, Problem
 from qtoolkit.passes.place.readers import FOLLOW, Found, Readers
 from qtoolkit.passes.place.recorder import COPY, ONLY, SHARED, Recorder
 
