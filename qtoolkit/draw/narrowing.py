@@ -15,6 +15,7 @@ from qtoolkit.trace import Step, changed_operands
 
 MOST = 26  # rows that one picture can hold
 ROW = 0.235  # inches
+LEGEND = "filled: possible; struck through: ruled out; grey rows: the cause"
 SHORT = {"packed_int8_": "", "width": "W", "height": "H", "channels": "C"}
 
 
@@ -63,7 +64,8 @@ def repsets(placement: Placement, step: int | None = None, ax: Axes | None = Non
     )
     told = "" if last is None else f"%{last.node}: {last.reason}"
     hidden = f"{len(shown)} of {len(every)} operands" if len(shown) < len(every) else ""
-    heading(ax, title, f"{told}\n{joined(_who(placement), hidden)}")
+    who = joined(f"table {placement.table}", f"{placement.policy} placement", hidden)
+    heading(ax, title, f"{told}\n{who}\n{LEGEND}")
     return ax
 
 
@@ -132,11 +134,6 @@ def _axes(ax: Axes, shown: Sequence[Row], columns: Sequence[TensorRepr]) -> None
         label.set_fontweight("bold" if row.changed else "normal")
     ax.set_xticks(range(len(columns)), [_short(r) for r in columns])
     ax.tick_params(labelsize=SMALL, pad=3)
-
-
-def _who(placement: Placement) -> str:
-    return joined(f"table {placement.table}", f"{placement.policy} placement",
-                  "filled: possible; struck through: ruled out; grey: the cause")  # fmt: skip
 
 
 def _short(r: TensorRepr) -> str:

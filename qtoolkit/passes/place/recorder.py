@@ -52,10 +52,9 @@ class Recorder:
             known = told.get(key)
             if known is None:
                 template, *values = key[1]
-                known = told[key] = (
-                    form.reps_of(form.stated),
-                    (template, form.spoken, *values),
-                )
+                reps = form.reps_of(form.stated)
+                admits = f"{template}: {{{len(values) + 1}}}"
+                known = told[key] = reps, (admits, form.spoken, *values, reps)
             self._step(node.name, known[0], "demand", known[1], None)
             if form.stated is not form.start and form.stated != form.start:
                 self._limits(n)
