@@ -10,7 +10,7 @@ from random_placements import random_graph
 
 import qtoolkit as qt
 from qtoolkit.cli import main
-from qtoolkit.errors import FormatError, NoRepresentation
+from qtoolkit.errors import FormatError, NoRepresentation, UnknownName
 from qtoolkit.interop.executorch import live
 from qtoolkit.interop.executorch.recorded import load_recorded, read_delegate
 from qtoolkit.interop.executorch.table import TABLES, table
@@ -133,3 +133,26 @@ def test_a_file_that_is_no_recording_is_refused_in_one_line(
     file.write_text(told)
     with pytest.raises(FormatError, match=why):
         load_recorded(file)
+
+
+def test_a_symbolic_size_is_nothing_to_place() -> None:
+    def val(*shape: int) -> dict[str, Any]:
+        return {"shape": list(shape), "dtype": "float32"}
+
+    def call(name: str, target: str, args: list[Any], val: Any) -> dict[str, Any]:
+        return {"name": name, "op": "call_function", "target": target, "args": args, "val": val}
+
+    x = {"name": "x", "op": "placeholder", "target": "x", "args": [], "val": val(2, 3, 4)}
+    size = call("size", "aten::sym_size.int", [{"n": "x"}, 0], None)
+    view = call("view", "aten::view_copy", [{"n": "x"}, [{"n": "size"}, 12]], val(2, 12))
+    end = {"name": "output", "op": "output", "target": "output", "args": [{"n": "view"}], "val": []}
+    told = {"texture_limits": [64, 64, 64], "pre": {"nodes": [x, size, view, end]}}
+    placed = qt.place(read_delegate(told), TABLE)
+    assert placed.of("size") is None
+    assert placed.of("x") == placed.of("view") is not None
+
+
+def test_the_optimal_policy_is_refused_for_proposals() -> None:
+    delegate = load_recorded(RECORDED[0])[0]
+    with pytest.raises(UnknownName, match="use it with engine=repsets"):
+        qt.place(delegate, TABLE, qt.PlaceRules.proposals(), "optimal")

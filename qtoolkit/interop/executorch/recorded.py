@@ -80,7 +80,9 @@ class _Reader:
     def _node(self, told: Mapping[str, Any]) -> None:
         name, kind = str(told["name"]), told["op"]
         if kind == "output":
-            self.outputs = tuple(self._arg(a) for a in told["args"][0])
+            returned = told["args"][0]
+            listed = returned if isinstance(returned, list) else [returned]
+            self.outputs = tuple(self._arg(a) for a in listed)
             return
         types = _types(told.get("val"))
         if kind == "placeholder":
@@ -102,7 +104,8 @@ class _Reader:
 
     def _keep(self, node: Node) -> None:
         self.made.append(node)
-        self.values[node.name] = Ref(node.name)
+        # What is no tensor (a symbolic size) is a word to its readers: nothing to place.
+        self.values[node.name] = Ref(node.name) if node.types else node.name
 
     def _arg(self, told: Any) -> Arg:
         if isinstance(told, list):
@@ -123,12 +126,12 @@ def _named(text: str) -> Arg:
 
 
 def _types(val: Any) -> tuple[TensorType, ...]:
-    """The types of a recorded value; what is no tensor (a symbolic size) is a rank-0 int64."""
+    """The types of a recorded value; none of what is no tensor, a symbolic size for example."""
     vals = val if isinstance(val, list) else [val]
+    if not all(isinstance(v, dict) and "shape" in v for v in vals):
+        return ()
     return tuple(
         TensorType(tuple(map(int, v["shape"])), DType(v["dtype"].removeprefix("torch.")))
-        if isinstance(v, dict) and "shape" in v
-        else TensorType((), DType.INT64)
         for v in vals
     )
 

@@ -37,7 +37,7 @@ class ExecutorchTable:
         self._whys: dict[str, tuple[object, ...]] = {}
 
     def demands(self, node: Node, graph: Graph) -> Reps | None:
-        if node.op in PASSIVE:
+        if node.op in PASSIVE or not node.types:
             return None
         if self.proposals and node.op == "getitem":
             return ITEM

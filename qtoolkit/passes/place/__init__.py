@@ -4,6 +4,7 @@ from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
+from qtoolkit.errors import UnknownName
 from qtoolkit.graph import Graph
 from qtoolkit.passes.place.best import SECONDS, Best
 from qtoolkit.passes.place.cost import Cost, CostModel
@@ -74,6 +75,8 @@ def place(
     Raises NoRepresentation where an operand has no representation left, UnknownName for an op that
     the table does not state.
     """
+    if policy == OPTIMAL and rules.engine != "repsets":
+        raise UnknownName("policy 'optimal' places by repsets; use it with engine=repsets")
     problem = Problem(graph, table, rules, limits)
     recorder = Recorder(problem)
     recorder.demands()
