@@ -13,6 +13,7 @@ import pytest
 
 from qtoolkit import backends, bench
 from qtoolkit.backends.vulkan import KERNELS, opened
+from qtoolkit.bench.cases import cases
 from qtoolkit.errors import BadInput, FormatError, UnknownName
 from qtoolkit.layout import Layout, Storage, TensorRepr
 from qtoolkit.ops import OPS
@@ -79,9 +80,9 @@ def test_cases_grow_up_to_the_limit_of_textures_and_no_further() -> None:
     kernels = backends.kernels("vulkan")
     for op in BY_SHADERS:
         for limit in (256, 4096):
-            cases = list(bench._cases(op, kernels, bench.GROWN, limit))
-            sizes = [case.nbytes for case in cases]
-            assert all(case.extent <= limit for case in cases), op
+            found = list(cases(op, kernels, bench.GROWN, limit))
+            sizes = [case.nbytes for case in found]
+            assert all(case.extent <= limit for case in found), op
             assert len(set(sizes)) > 1 or op in ("transition", "getitem"), op
 
 

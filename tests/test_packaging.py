@@ -68,7 +68,17 @@ def test_a_wheel_ships_every_variant_intact_and_no_other(unpacked: Path) -> None
 def test_a_wheel_ships_all_code_notebooks_and_shaders(unpacked: Path, folder: str) -> None:
     inside = unpacked / "qtoolkit" if folder == "qtoolkit" else unpacked / "qtoolkit" / folder
     for path in (ROOT / folder).rglob("*"):
-        if path.suffix in (".py", ".ipynb", ".comp", ".glsl", ".css", ".js", ".html", ".typed"):
+        if path.suffix in (
+            ".py",
+            ".json",
+            ".ipynb",
+            ".comp",
+            ".glsl",
+            ".css",
+            ".js",
+            ".html",
+            ".typed",
+        ):
             shipped = inside / path.relative_to(ROOT / folder)
             assert shipped.read_bytes() == path.read_bytes(), shipped
 
