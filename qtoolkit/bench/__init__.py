@@ -4,8 +4,8 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 from statistics import median
@@ -20,13 +20,12 @@ from scipy.optimize import nnls
 from qtoolkit import backends
 from qtoolkit.backends import DeviceChoice
 from qtoolkit.bench.cases import DTYPES, Case, case_of, cases
-from qtoolkit.errors import BadInput, MissingDependency, ShapeError, VulkanError
-from qtoolkit.graph import DType, Graph, Node, TensorType, leaves
-from qtoolkit.kernel import Array, Kernel
-from qtoolkit.layout import Reps, RepSet, TensorRepr, nchw
-from qtoolkit.ops import OPS, Example, OpSpec
-from qtoolkit.ops.examples import codes, one_node, reals
-from qtoolkit.passes.lower import Kernels, choose
+from qtoolkit.errors import BadInput, MissingDependency, VulkanError
+from qtoolkit.graph import DType
+from qtoolkit.layout import Reps, RepSet, TensorRepr
+from qtoolkit.ops import OPS, Example
+from qtoolkit.ops.examples import codes, reals
+from qtoolkit.passes.lower import Kernels
 from qtoolkit.passes.place.cost import MICROSECONDS, CostModel, Line
 
 if TYPE_CHECKING:
