@@ -74,7 +74,7 @@ def test_why_prints_the_chain_of_an_operand(capsys: pytest.CaptureFixture[str]) 
 def test_text_lists_nodes_copies_and_cost(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["place", PAIR]) == 0
     out = capsys.readouterr().out
-    assert "1 transitions, 256 bytes" in out and "default model" in out
+    assert "1 transition, 256 bytes" in out and "default model" in out
     assert "copy of %quantized_decomposed_quantize_per_tensor_default" in out
 
 

@@ -66,7 +66,7 @@ def test_a_preference_is_edited_and_everything_placed_again() -> None:
     assert str(menu.value) == "texture_3d/height" and "as stated: greedy" in live.text
     costly = told.value
     menu.value = next(r for text, r in menu.options if text == "texture_3d/width")
-    assert "1 transitions, 524,288 bytes" in told.value and told.value != costly
+    assert "1 transition, 524,288 bytes" in told.value and told.value != costly
 
 
 def test_a_node_without_a_choice_is_refused() -> None:

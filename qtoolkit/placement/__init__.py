@@ -165,10 +165,10 @@ class Placement:
         }
 
     def __repr__(self) -> str:
-        moved = sum(c.nbytes for c in self.copies)
+        count, moved = len(self.copies), sum(c.nbytes for c in self.copies)
         bound = "" if self.bound is None else f"; {_bound(self.cost.total, self.bound)}"
         return (
-            f"{self.policy} by {self.table}: {len(self.copies)} transitions, {moved:,} bytes; "
+            f"{self.policy} by {self.table}: {count} transition{'s' * (count != 1)}, {moved:,} bytes; "
             f"cost {self.cost}{bound}; {1e3 * self.seconds:.1f} ms"
         )
 

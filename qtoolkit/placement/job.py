@@ -1,12 +1,13 @@
 """The `qtoolkit place` command: from what was asked to placements, in words or as JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from qtoolkit.errors import BadInput, UnknownName
 from qtoolkit.graph import Graph
 from qtoolkit.interop.executorch.recorded import Delegate, named
+from qtoolkit.layout import Reps, RepSet
 from qtoolkit.passes.place import CostModel
 from qtoolkit.passes.rules import PlaceRules
 from qtoolkit.placement import OURS, TABLES, Placement, place, rules_of
@@ -80,9 +81,10 @@ class Placed:
         several = len(self.placements) > 1
         for i, p in enumerate(self.placements):
             yield f"delegate {i}: {p!r}" if several else repr(p)
+            widest = max((len(n.name) for n in p.graph.nodes if n.reps), default=0)
             for n in p.graph.nodes:
                 if n.reps is not None:
-                    yield f"  {n.name:<48} {n.reps}"
+                    yield f"  {n.name:<{widest}}  {_words(n.reps)}"
             for c in p.copies:
                 size = f"{c.nbytes:,} bytes"
                 yield f"  copy of %{c.value.node} {c.has} -> {c.wants}: {size}, for {_all(c.users)}"
@@ -144,6 +146,17 @@ def _why(asked: str, placements: tuple[Placement, ...]) -> tuple[Chain, ...]:
 
 def _nodes(graph: Graph | Delegate) -> list[tuple[str, str]] | None:
     return list(named(graph.nodes)) if isinstance(graph, Delegate) else None
+
+
+def _words(reps: Reps) -> str:
+    """Where a node reads and writes: operands that agree are told once."""
+
+    def told(sets: Iterable[RepSet | None]) -> str:
+        found = [str(r.only) for r in sets if r is not None]
+        return found[0] if len(set(found)) == 1 else ", ".join(found)
+
+    ins = told(reps.inputs)
+    return f"{ins} -> {told(reps.outputs)}" if ins else told(reps.outputs)
 
 
 def _all(users: tuple[str, ...]) -> str:
