@@ -167,9 +167,10 @@ class Placement:
     def __repr__(self) -> str:
         count, moved = len(self.copies), sum(c.nbytes for c in self.copies)
         bound = "" if self.bound is None else f"; {_bound(self.cost.total, self.bound)}"
+        made = f"{count} transition{'s' * (count != 1)}, {moved:,} bytes"
         return (
-            f"{self.policy} by {self.table}: {count} transition{'s' * (count != 1)}, {moved:,} bytes; "
-            f"cost {self.cost}{bound}; {1e3 * self.seconds:.1f} ms"
+            f"{self.policy} by {self.table}: {made}; cost {self.cost}{bound}; "
+            f"{1e3 * self.seconds:.1f} ms"
         )
 
     def _repr_html_(self) -> str:
