@@ -86,7 +86,9 @@ class Readers:
             found = self._by_branch(value, mask, asked)
         else:
             found = self._breadth_first(value, mask, asked)
-        self._known[key] = self._clock, found, asked
+        # A value with one reader is hardly asked again, and what was asked is kept alive.
+        if len(self.of.get(value, ())) > 1:
+            self._known[key] = self._clock, found, asked
         return found
 
     def _edges_of(self, value: int, mask: int, follow: int | None) -> Iterable[tuple[int, int]]:
