@@ -20,13 +20,14 @@ def transitions(
 ) -> Generator[Step, None, Graph]:
     """Put a copy before each reader that wants another representation; like copies are shared."""
     draft = Draft(graph)
-    made: dict[tuple[Ref, TensorRepr], str] = {}
+    made: dict[tuple[Ref, TensorRepr, str], str] = {}
     for node in graph.nodes:
         for slot, ref in operands(node):
             has, wants = _has(graph, ref), _wants(node, slot)
             if wants is None or has == wants:
                 continue
-            shared = made.get((ref, wants)) if rules.share_transitions else None
+            key = ref, wants, "" if rules.share_transitions else node.name
+            shared = made.get(key)
             copy = None if shared else _copy(ref, has, wants, graph, draft, backend, kernels)
             name = shared or (copy.name if copy else "")
             edit = draft.apply(
@@ -36,7 +37,7 @@ def transitions(
                     replace=(_reading(draft[node.name], slot, ref, Ref(name)),),
                 )
             )
-            made[ref, wants] = name
+            made[key] = name
             size = graph[ref.node].types[ref.index].nbytes
             if copy:
                 why = ("%{} reads %{} as {}, which is {}: {} bytes copied",

@@ -83,7 +83,7 @@ def place(
     yield from recorder.fresh()
     engine: Engine
     if policy == OPTIMAL:
-        engine = Best(problem, recorder, model, seconds)
+        engine = Best(problem, recorder, model, seconds, order)
     elif rules.engine == "proposals":
         engine = Proposals(problem, recorder)
     else:

@@ -113,6 +113,8 @@ class Form:
                 state = (*state[:p], chosen, *state[p + 1 :])
             else:
                 state = self.narrow(state, p, chosen)
+                if is_open(state[p]):  # a tie of ExecuTorch's refused; it would pick all the same
+                    state = (*state[:p], chosen, *state[p + 1 :])
         return state, opened
 
     def _narrow(self, state: State, position: int, mask: int) -> State:
@@ -137,6 +139,8 @@ class Form:
         after[position] = left
         for p in partners:
             after[p] &= fitting
+            if not after[p]:
+                return state
         return tuple(after)
 
     def _as_reps(self, state: State) -> Reps:

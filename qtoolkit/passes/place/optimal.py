@@ -65,6 +65,13 @@ class Program:
         self.choices: list[Choice] = []
         self.of: dict[tuple[int, int], int] = {}
         self.alike: list[tuple[int, int]] = []
+        self.wanted: dict[Value, int] = {}
+        for n, operands in enumerate(problem.operands):
+            form = problem.forms[n]
+            for operand in operands if form is not None else ():
+                for value in operand.values:
+                    mask = form.start[operand.position] if form is not None else 0
+                    self.wanted[value] = self.wanted.get(value, 0) | mask
         for n, form in enumerate(problem.forms):
             if form is None:
                 self._free(n)
@@ -240,16 +247,21 @@ class Program:
         return sum(self._price(reading, has, want) for want in wanted)
 
     def _free(self, n: int) -> None:
-        """A node without a say may have what the device can hold."""
-        neutral = self.problem.table.neutral
-        if neutral is None:
+        """A node without a say has one representation, of those that the device can hold or a
+        reader wants (whose demand no limit may touch).
+        """
+        neutral, domain, wanted = self.problem.table.neutral, -1, 0
+        results = range(len(self.problem.types[n]))
+        for result in results:
+            domain &= 0 if neutral is None else self.problem.admitted(neutral.mask, n, result)
+            wanted |= self.wanted.get((n, result), 0)
+        if not wanted:
             return
-        for result in range(len(self.problem.types[n])):
-            domain = self.problem.admitted(neutral.mask, n, result)
-            choice = Choice(domain, [n])
-            choice.costs = dict.fromkeys(choice.labels, 0.0)
+        choice = Choice(domain | wanted, [n])
+        choice.costs = dict.fromkeys(choice.labels, 0.0)
+        for result in results:
             self.of[n, result] = len(self.choices)
-            self.choices.append(choice)
+        self.choices.append(choice)
 
     def _constrained(self, n: int) -> None:
         problem, form = self.problem, self.problem.forms[n]
@@ -272,9 +284,9 @@ class Program:
             self.choices.append(choice)
 
     def _readings(self) -> Iterator[Reading]:
-        """Who reads each value, all at once where copies are shared."""
+        """Who reads each value: all at once where copies are shared, else node by node."""
         problem = self.problem
-        shared: dict[Value, list[int]] = {}
+        shared: dict[tuple[Value, int | None], list[int]] = {}
         for n, operands in enumerate(problem.operands):
             if problem.forms[n] is None or problem.is_alias[n]:
                 continue
@@ -286,13 +298,11 @@ class Program:
                 for source, result in operand.values:
                     if problem.is_constant(source):
                         continue
-                    value = self._resolved(source, result)
-                    if problem.rules.share_transitions:
-                        shared.setdefault(value, []).append(reader)
-                    else:
-                        yield self._reading(value, (reader,))
-        for value, readers in shared.items():
-            yield self._reading(value, tuple(dict.fromkeys(readers)))
+                    # Items of one result have copies of their own, as they are nodes.
+                    alone = None if problem.rules.share_transitions else n
+                    shared.setdefault(((source, result), alone), []).append(reader)
+        for (value, _), readers in shared.items():
+            yield self._reading(self._resolved(*value), tuple(dict.fromkeys(readers)))
 
     def _reading(self, value: Value, readers: tuple[int, ...]) -> Reading:
         n, result = value

@@ -25,11 +25,11 @@ class Copy:
 def copies(graph: Graph, steps: Iterable[Step], shared: bool = True) -> tuple[Copy, ...]:
     """The copies that placement decided on, in order; one for each reader where none is shared."""
     found: dict[object, Copy] = {}
-    for count, step in enumerate(steps):
+    for step in steps:
         if step.kind != "copy":
             continue
         _, name, value, wants, has, *_ = step.why
-        key = (value, has, wants) if shared else count
+        key = (value, has, wants, None if shared else name)
         known = found.get(key)
         if known is None:
             nbytes = graph[value.node].types[value.index].nbytes
@@ -49,16 +49,21 @@ class Pricing:
     def operand(self, n: int, position: int, mask: int) -> float:
         """What node n pays for having one operand or result in the representation of `mask`.
 
-        A measured operation is charged to result 0, whose representation it was measured by.
+        A measured operation is charged to result 0, by whose representation it was measured; its
+        operands are priced by the default unless every representation of that result was measured.
         """
         problem, form = self.problem, self.problem.forms[n]
         assert form is not None
         if problem.is_alias[n] or not mask:
             return 0.0
-        op, first = problem.graph.nodes[n].op, form.inputs
-        measured = self._measured(n, op, mask if position == first else form.start[first])
-        if measured is not None:
-            return measured if position == first else 0.0
+        if self.model.operations and form.inputs < len(form.start):
+            first = form.inputs
+            if position == first:
+                measured = self._measured(n, mask)
+                if measured is not None:
+                    return measured
+            elif all(self._measured(n, bit(r)) is not None for r in members(form.start[first])):
+                return 0.0
         if form.reps.at(form.slot(position)) is None:
             return 0.0
         nbytes = sum(t.nbytes for t in problem.types_at(n, position))
@@ -80,13 +85,10 @@ class Pricing:
         """The two sums."""
         return Cost(self.copies(made), self.operations(states), self.model.unit, self.model.name)
 
-    def _measured(self, n: int, op: str, mask: int) -> float | None:
-        if not self.model.operations:
-            return None
+    def _measured(self, n: int, mask: int) -> float | None:
         total = sum(t.nbytes for t in self._tensors(n))
-        for r in members(mask):
-            return self.model.measured(op, r, total)
-        return None
+        (r,) = members(mask)
+        return self.model.measured(self.problem.graph.nodes[n].op, r, total)
 
     def _tensors(self, n: int) -> Iterator[TensorType]:
         problem = self.problem

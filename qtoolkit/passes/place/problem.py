@@ -60,11 +60,14 @@ class Problem:
         self._neutral = table.neutral.mask if odd and table.neutral is not None else 0
         self.demanded: list[Reps | None] = []
         self.forms: list[Form | None] = []
+        self._widths: list[int] = []
         self._forms: dict[object, Form] = {}
         self._allowed: dict[tuple[int, TensorType], int] = {}
         for n, node in enumerate(graph.nodes):
             demanded = table.demands(node, graph)
             self.demanded.append(demanded)
+            stated = 0 if demanded is None else len(demanded.inputs)
+            self._widths.append(max(stated, len(node.args)))
             self.forms.append(None if demanded is None else self._form(n, demanded))
 
     def find(self, name: str) -> int | None:
@@ -74,18 +77,12 @@ class Problem:
     def is_constant(self, number: int) -> bool:
         return number >= self.nodes
 
-    def open_at_start(self, n: int) -> bool:
-        """Something is left to decide about node n."""
-        form = self.forms[n]
-        return form is None or any(map(is_open, form.start))
-
     def types_at(self, n: int, position: int) -> tuple[TensorType, ...]:
         """The types of an operand (of every member of a list) or, past them, of a result."""
         for found in self.operands[n]:
             if found.position == position:
                 return tuple(self.types[s][r] for s, r in found.values)
-        inputs = len(self.graph.nodes[n].args)
-        return (self.types[n][position - inputs],)
+        return (self.types[n][position - self._widths[n]],)
 
     def admitted(self, mask: int, n: int, result: int = 0) -> int:
         """What the device's limits leave of a mask for result `result` of node or constant n."""
@@ -141,7 +138,7 @@ class Problem:
         return self._constant_number[arg.name], 0
 
     def _form(self, n: int, demanded: Reps) -> Form:
-        width = max(len(demanded.inputs), len(self.graph.nodes[n].args))
+        width = self._widths[n]
         masks = [0] * width
         neutral = self._neutral
         stated = demanded.inputs

@@ -1,5 +1,7 @@
 """What every engine shares: the state of each node, and a step for everything that changes it."""
 
+from collections.abc import Callable
+
 from qtoolkit.draft import placing
 from qtoolkit.graph import Const, Graph, Ref
 from qtoolkit.layout import Reps, RepSet, TensorRepr, bit, members
@@ -80,6 +82,29 @@ class Recorder:
             self.problem.names[n], form.reps_of(state), kind, (template, slots, *values), cause
         )
 
+    def settle(
+        self,
+        n: int,
+        state: State,
+        kind: str,
+        why: Callable[[int], tuple[tuple[object, ...], int | None]],
+    ) -> None:
+        """Node n goes over to a decided state: a step for each group of slots that become one
+        representation; `why(position)` says why a group's first does, and by which step.
+        """
+        before = self.states[n]
+        assert before is not None
+        groups: dict[int, list[int]] = {}
+        for p, (had, has) in enumerate(zip(before, state, strict=True)):
+            if had != has:
+                groups.setdefault(has, []).append(p)
+        for has, positions in groups.items():
+            now = self.states[n]
+            assert now is not None
+            after = tuple(has if p in positions else mask for p, mask in enumerate(now))
+            words, cause = why(positions[0])
+            self.change(n, after, kind, words, cause)
+
     def note(self, n: int, kind: str, why: tuple[object, ...], cause: int | None = None) -> None:
         """A step that changes nothing."""
         self.count += 1
@@ -109,7 +134,9 @@ class Recorder:
         if has == wants:
             return
         name, value = self.problem.names[n], self.value(source, result)
-        made_for = self.copied.get(key) if self.problem.rules.share_transitions else None
+        made_for = self.copied.get(key)
+        if made_for != n and not self.problem.rules.share_transitions:
+            made_for = None
         if made_for is None:
             self.copied[key] = n
             nbytes = self.problem.types[source][result].nbytes

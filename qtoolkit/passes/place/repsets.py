@@ -165,9 +165,11 @@ class Repsets:
         if not opened:
             return
         template = FIRST_EXECUTORCH if self.rules.pick == "executorch" else FIRST
-        p = form.inputs if form.inputs in opened else opened[0]
-        cause = recorder.demanded_by(n, form.slot(p))
-        recorder.change(n, after, "pick", (template, ANY.within(after[p])), cause)
+
+        def why(p: int) -> tuple[tuple[object, ...], int | None]:
+            return (template, ANY.within(after[p])), recorder.demanded_by(n, form.slot(p))
+
+        recorder.settle(n, after, "pick", why)
 
     def _connect(self, n: int, form: Form) -> None:
         """Sources without a representation take this one; others are copied where they differ."""
@@ -206,7 +208,9 @@ class Repsets:
         """Node n reads a copy in place of `read`, which is a value or a copy of it."""
         recorder, name = self.recorder, self.problem.names[n]
         value = recorder.value(source, result)
-        copy = self.copies.get((read, wants)) if self.rules.share_transitions else None
+        copy = self.copies.get((read, wants))
+        if copy is not None and not self.rules.share_transitions and self.copied_for[copy] != n:
+            copy = None
         if copy is None:
             type = self.problem.types[source][result]
             copy = self.copies[read, wants] = len(self.problem.names) + len(self.copied_for)
