@@ -36,23 +36,30 @@ def ways(problem: Problem, n: int) -> list[Way]:
     form = problem.forms[n]
     if problem.is_alias[n]:
         return [{}]
-    if form is not None:
-        masks = dict(enumerate(form.start))
-    else:
-        neutral = problem.table.neutral
-        assert neutral is not None
-        # What the device can hold, and what a reader wants.
-        masks = {}
-        for r in readings(problem):
-            if r.source[0] == n:
-                (m, p), j = r.reader, r.source[1]
-                reader = problem.forms[m]
-                assert reader is not None
-                before = masks.get(j, problem.admitted(neutral.mask, n, j))
-                masks[j] = before | reader.start[p]
+    if form is None:
+        return _adopted(problem, n)
+    masks = dict(enumerate(form.start))
     admitted = {(n, p): [bit(r) for r in members(m)] for p, m in masks.items() if m}
     every = (dict(zip(admitted, labels, strict=True)) for labels in product(*admitted.values()))
     return [way for way in every if compatible(problem, way)]
+
+
+def _adopted(problem: Problem, n: int) -> list[Way]:
+    """A node without a say: one representation for all its results that are read, of those that the
+    device can hold or that a reader wants.
+    """
+    neutral, wanted = problem.table.neutral, 0
+    held = 0 if neutral is None else neutral.mask
+    read = [r for r in readings(problem) if r.source[0] == n]
+    for j in range(len(problem.types[n])):
+        held &= problem.admitted(held, n, j)
+    for m, p in (r.reader for r in read):
+        form = problem.forms[m]
+        assert form is not None
+        wanted |= form.start[p]
+    if not read:
+        return [{}]
+    return [{r.source: bit(label) for r in read} for label in members(held | wanted)]
 
 
 def compatible(problem: Problem, chosen: Mapping[Slot, int]) -> bool:

@@ -1,6 +1,7 @@
 """The benchmark of placement gives the rows it promises; how fast is not asked here."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from qtoolkit.interop.executorch.recorded import read_delegate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import passes
-from families import FAMILIES, residual
+from families import FAMILIES, convolutions, residual
 
 TIMES = {"us_per_node", "upstream_us_per_node", "trace_bytes_per_step"}
 KEYS = {"family", "rules", "ops", "nodes"} | TIMES
@@ -46,7 +47,10 @@ def test_the_steps_of_a_large_graph_stay_below_a_kilobyte_each() -> None:
     assert len(steps) > 5000 and passes.bytes_per_step(steps) < 1000
 
 
-def test_a_residual_graph_of_2000_ops_is_proved_optimal_within_ten_seconds() -> None:
-    delegate = read_delegate(residual(2000))
+@pytest.mark.parametrize("make", [residual, convolutions], ids=["elementwise", "convolutions"])
+def test_a_residual_graph_of_2000_ops_is_proved_optimal_within_ten_seconds(
+    make: Callable[[int], Any],
+) -> None:
+    delegate = read_delegate(make(2000))
     placed = qt.place(delegate, "executorch-1.5.1", policy="optimal", seconds=10.0)
     assert len(placed.graph.nodes) > 2000 and placed.bound == pytest.approx(placed.cost.total)

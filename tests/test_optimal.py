@@ -490,7 +490,7 @@ def test_an_unmeasured_operation_costs_by_rank_and_bytes() -> None:
     assert qt.place(placed.trace.before, Fake(told), model=dearer).cost.operations == 8.0
 
 
-# Faults known and not mended: each fails as long as it is there, and then has to be claimed.
+# Faults that these oracles found, each by the least input that shows it.
 
 W, H, C = (TensorRepr(Storage.BUFFER, m) for m in (Layout.WIDTH, Layout.HEIGHT, Layout.CHANNELS))
 KIND = tensor(1, 8, 3, 5)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from qtoolkit.draw.frame import SMALL, heading, joined, start
+from qtoolkit.draw.frame import SMALL, WIDTH, heading, joined, start, wrapped
 from qtoolkit.draw.palette import BAND, COPY, INK, MUTED, STORAGE, WIRE, mix, place_colour
 from qtoolkit.errors import UnknownName
 from qtoolkit.layout import Reps, TensorRepr, bit, members
@@ -69,9 +69,18 @@ def repsets(placement: Placement, step: int | None = None, ax: Axes | None = Non
     heading(
         ax,
         f"After {count} of {len(steps)} steps" if count else "Before the first step",
-        f"{step_words(placement.trace, count)}\n{provenance(placement)}{hidden}",
+        beside(
+            f"{step_words(placement.trace, count)}\n{provenance(placement)}{hidden}",
+            [r.label for r in shown],
+        ),
     )
     return ax
+
+
+def beside(caption: str, labels: Sequence[str]) -> str:
+    """A caption in lines that fit above Axes with these labels at their left."""
+    room = 72 * (WIDTH - 0.15) - 5.2 * max(map(len, labels), default=0)
+    return "\n".join(part for line in caption.splitlines() for part in wrapped(line, room))
 
 
 def step_words(trace: PassTrace, count: int) -> str:
@@ -144,9 +153,9 @@ def around(every: Sequence[Row]) -> Sequence[Row]:
 
 
 def _row(ax: Axes, y: int, row: Row, columns: Sequence[TensorRepr]) -> None:
-    whole = {"width": len(columns), "height": 1.0}
+    across = len(columns)
     if row.cause:
-        band = Rectangle((-0.5, y - 0.5), **whole, facecolor=BAND, edgecolor="none", gid="cause")
+        band = Rectangle((-0.5, y - 0.5), across, 1, facecolor=BAND, edgecolor="none", gid="cause")
         ax.add_patch(band)
     for x, r in enumerate(columns):
         face, edge = cell(r)
@@ -159,7 +168,7 @@ def _row(ax: Axes, y: int, row: Row, columns: Sequence[TensorRepr]) -> None:
                                    linewidth=1.0))  # fmt: skip
             ax.plot([x - 0.2, x + 0.2], [y + 0.16, y - 0.16], color=edge, linewidth=1.0)
     if row.changed:
-        frame = Rectangle((-0.5, y - 0.5), **whole, facecolor="none", edgecolor=COPY,
+        frame = Rectangle((-0.5, y - 0.5), across, 1, facecolor="none", edgecolor=COPY,
                           linewidth=1.8, gid="changed", zorder=4)  # fmt: skip
         ax.add_patch(frame)
 
@@ -182,7 +191,7 @@ def _axes(ax: Axes, shown: Sequence[Row], columns: Sequence[TensorRepr]) -> None
         Patch(facecolor=BAND, edgecolor=BAND, label="grey: the cause"),
     ]
     ax.legend(handles=handles, loc="upper center", ncols=5, fontsize=SMALL, frameon=False,
-              bbox_to_anchor=(0.5, -0.48 / (ROW * max(len(shown), 3))), labelcolor=MUTED,
+              bbox_to_anchor=(0.5, -0.4 / (ROW * max(len(shown), 3))), labelcolor=MUTED,
               handlelength=1.4, columnspacing=1.4)  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from qtoolkit.draw.frame import SMALL, TEXT, WIDTH, heading, joined, points_of, start, wrapped
 from qtoolkit.draw.narrowing import cell, cut, provenance, slot_words, words
-from qtoolkit.draw.palette import BAND, COPY, INK, MUTED, PAPER, WIRE
+from qtoolkit.draw.palette import BAND, COPY, INK, MUTED, WIRE
 from qtoolkit.graph import Graph
 from qtoolkit.layout import TensorRepr
 from qtoolkit.placement import Placement
@@ -17,7 +17,7 @@ from qtoolkit.trace import Step, Trace, changed_operands
 MOST = 9  # stops of a picture: of a longer chain its first and its last
 CHIPS = 5  # representations of a set that are drawn one by one
 # Inches.
-HEAD, LINE, BETWEEN, CHIP = 0.36, 0.15, 0.3, 0.98
+HEAD, LINE, BETWEEN, CHIP = 0.36, 0.15, 0.3, 1.06
 LEFT, RIGHT = 0.06, WIDTH - 0.2
 
 
@@ -115,7 +115,7 @@ def _stop(
                 va="center")  # fmt: skip
     _chips(ax, middle, stop.left, scale)
     ax.text(LEFT + 0.12, top + HEAD, "\n".join(lines), fontsize=SMALL * scale, color=INK, va="top",
-            linespacing=1.3, gid="reason")  # fmt: skip
+            linespacing=1.3, gid="reason", in_layout=False)  # fmt: skip
 
 
 def _chips(ax: Axes, middle: float, left: Sequence[TensorRepr], scale: float) -> None:
@@ -140,4 +140,4 @@ def _arrow(ax: Axes, top: float, text: str, scale: float) -> None:
                         color=WIRE, linewidth=1.2, shrinkA=1, shrinkB=1)
     )  # fmt: skip
     ax.text(0.72, top + BETWEEN / 2, text, fontsize=SMALL * scale, color=MUTED, va="center",
-            backgroundcolor=PAPER, bbox={"pad": 0, "color": "none"}, gid="way")  # fmt: skip
+            gid="way")  # fmt: skip

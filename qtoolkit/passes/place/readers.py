@@ -107,16 +107,17 @@ class Readers:
     def _breadth_first(self, value: int, mask: int, asked: list[int]) -> Found:
         """One queue, one budget. Without oddities a value is asked once, else once per path."""
         most = None if self.rules.budget is None else self.rules.budget - 1
-        seen = None if self.rules.oddities else {value}
+        once = not self.rules.oddities
+        seen = {value}
         by: int | None = None
         queue = asked
         queue.append(value)
-        count = 0
-        known = self._edges
-        # This loop is what placement spends its time in: a few tests for each edge, no calls.
+        count, wants = 0, WANTS
+        edges_at, push, see = self._edges.get, queue.append, seen.add
+        # This loop is what placement spends its time in: a few tests for each edge, no lookups.
         for at in islice(queue, most):
             count += 1
-            edges = known.get(at)
+            edges = edges_at(at)
             if edges is None:
                 edges = self._edges_of(at, mask, None if most is None else most - count)
             for reader, edge in edges:
@@ -128,12 +129,12 @@ class Readers:
                     if not mask & (mask - 1):
                         del queue[count:]
                         return Found(mask, by, False, count)
-                if edge > WANTS:
-                    if seen is not None:
+                if edge > wants:
+                    if once:
                         if reader in seen:
                             continue
-                        seen.add(reader)
-                    queue.append(reader)
+                        see(reader)
+                    push(reader)
         ended = len(queue) > count
         del queue[count:]
         return Found(mask, by, ended, count)
