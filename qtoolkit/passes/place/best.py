@@ -17,7 +17,7 @@ from qtoolkit.trace import Step
 SECONDS = 30.0
 REGION = "the region of {0} nodes around %{1} costs {2:,.0f} {3}, greedy {4:,.0f}; {5}"
 PROVED = "proved: nothing costs less"
-OUTSIDE = "greedy leaves the constraints (oddities) and costs less than any placement within them"
+OUTSIDE = "not proved: greedy, copying from copies or leaving a constraint (oddities), costs less"
 UNPROVED = "not proved within the time: at least {0:,.0f}"
 CHEAPER = "{0}: {1}, which makes the region around %{2} cost {3:,.0f} {4} less than greedy's {5}"
 AS_GREEDY = "{0}: {1}, of least cost, as greedy has it"
@@ -58,9 +58,8 @@ class Best:
         """Bring node n to its place in the best placement."""
         if self.instead is not None:
             if n == 0:
-                bound = min(self.spent, sum(r.bound for r in self.program.regions))
                 told = (REGION, self.problem.nodes, self.problem.names[0], self.spent,
-                        self.model.unit, self.spent, OUTSIDE, bound)  # fmt: skip
+                        self.model.unit, self.spent, OUTSIDE, 0.0)  # fmt: skip
                 self.recorder.note(0, "region", told)
             self.instead.decide(n)
             return

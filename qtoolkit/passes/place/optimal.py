@@ -139,6 +139,7 @@ class Program:
         if left <= 0:
             return current, least
         found, bound = self._integer(region, current, left)
+        bound = max(bound, least)
         known[key] = found, bound
         return found, bound
 
