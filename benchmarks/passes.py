@@ -30,7 +30,7 @@ OPS = (100, 1000, 5000, 20000)
 TABLE = table("executorch-1.5.1")
 RULES = {"default": PlaceRules(), "executorch": PlaceRules.executorch()}
 # The machine's speed changes in the course of minutes: both sides are measured in each round.
-ROUNDS = 3
+ROUNDS = 2
 REPEATS = {100: 20, 1000: 4, 5000: 1, 20000: 1}
 Key = tuple[str, int, str]
 Peer = tuple[str, int]
