@@ -2,11 +2,11 @@
 
 from qtoolkit.draw.choice import default_node
 from qtoolkit.draw.clock import timing
-from qtoolkit.draw.costs import costs, transitions
+from qtoolkit.draw.costs import costs, operands, results, transitions
 from qtoolkit.draw.deviation import error, error_map
 from qtoolkit.draw.frame import png
 from qtoolkit.draw.input import photo
-from qtoolkit.draw.narrowing import operands, repsets
+from qtoolkit.draw.narrowing import repsets
 from qtoolkit.draw.network import graph
 from qtoolkit.draw.placing import placement
 from qtoolkit.draw.reasons import why
@@ -31,6 +31,7 @@ __all__ = [
     "placement",
     "png",
     "repsets",
+    "results",
     "sqnr",
     "timing",
     "transitions",
