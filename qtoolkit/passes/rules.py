@@ -67,8 +67,10 @@ class PlaceRules:
             value = getattr(self, name)
             if value not in known:
                 raise UnknownName(f"{name}={value!r}; choose one of {', '.join(map(str, known))}")
-        if self.budget is not None and (type(self.budget) is not int or self.budget < 1):
-            raise UnknownName(f"budget={self.budget!r}; give a number from 1 on, or none")
+        if self.budget is not None and (
+            type(self.budget) is not int or not 1 <= self.budget <= MOST_BUDGET
+        ):
+            raise UnknownName(f"budget={self.budget!r}; give 1 to {MOST_BUDGET}, or none")
 
     @classmethod
     def executorch(cls) -> "PlaceRules":
@@ -101,6 +103,7 @@ class PlaceRules:
         return ",".join(f"{name}={_spelled(value)}" for name, value in shown.items())
 
 
+MOST_BUDGET = 10**9
 CHOICES: dict[str, tuple[object, ...]] = {
     "engine": ("repsets", "proposals"),
     "input_preferences": (True, False),
@@ -120,7 +123,7 @@ def _value(name: str, text: str) -> object:
         return WORDS[text.lower()]
     if name != "budget":
         return text
-    return int(text) if text.isdecimal() else text
+    return int(text) if text.isdecimal() and len(text) < 20 else text[:20]
 
 
 def _spelled(value: object) -> str:

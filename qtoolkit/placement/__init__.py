@@ -98,7 +98,8 @@ class Placement:
             }
             for n in self.graph.nodes
         ]
-        return pd.DataFrame(rows).set_index("node")
+        columns = ["node", "op", "results", "operands", "copies"]
+        return pd.DataFrame(rows, columns=columns).set_index("node")
 
     def improvements(self) -> "pd.DataFrame":
         """The regions that the optimal placement changed: nodes, cost, that of greedy, bound, and

@@ -72,7 +72,9 @@ class Proposals:
 
     def _opinions(self, n: int, seen: set[int]) -> Iterator[tuple[int, int]]:
         """What readers propose for what they make, nearest first along each path."""
-        for reader in self.readers.get(n, ()):
+        todo = list(reversed(self.readers.get(n, ())))
+        while todo:
+            reader = todo.pop()
             if reader in seen:
                 continue
             seen.add(reader)
@@ -82,7 +84,7 @@ class Proposals:
                 if mask and not is_open(mask):
                     yield reader, mask
                     continue
-            yield from self._opinions(reader, seen)
+            todo += reversed(self.readers.get(reader, ()))
 
     def _operand(self, n: int, form: Form, operand: Operand) -> None:
         p, state = operand.position, self._state(n)

@@ -119,7 +119,7 @@ class Readers:
             count += 1
             edges = edges_at(at)
             if edges is None:
-                edges = self._edges_of(at, mask, None if most is None else most - count)
+                edges = self._edges_of(at, mask, None if most is None else most - count + 1)
             for reader, edge in edges:
                 common = mask & edge
                 if common != mask:
