@@ -33,7 +33,7 @@ class Choice:
 
 @dataclass(eq=False, slots=True)
 class Reading:
-    """A value and the choices that read it; `weight(has, wants)` is what a copy costs."""
+    """A value by its choice, the choices that read it, and the bytes of a copy."""
 
     source: int
     readers: tuple[int, ...]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from qtoolkit.graph import Const, Graph, Ref, TensorType
+from qtoolkit.graph import Graph, Ref, TensorType
 from qtoolkit.layout import TensorRepr, bit, members
 from qtoolkit.passes.place.cost import Cost, CostModel
 from qtoolkit.passes.place.form import State
@@ -123,8 +123,3 @@ def states_of(graph: Graph, problem: Problem) -> list[State | None]:
             )
         )
     return found
-
-
-def name_of(value: Ref | Const) -> str:
-    """A value by the name that its node has in the graph before placement."""
-    return value.node if isinstance(value, Ref) else value.name
