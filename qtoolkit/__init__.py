@@ -27,6 +27,7 @@ FACE: dict[str, tuple[str, str | None]] = {
     "available": ("qtoolkit.backends", "available"),
     "capture": ("qtoolkit.program", "capture"),
     "compare": ("qtoolkit.comparison", "compare"),
+    "cover": ("qtoolkit.coverage", "cover"),
     "compile": ("qtoolkit.pipeline", "compile"),
     "draw": ("qtoolkit.draw", None),
     "execute": ("qtoolkit.execution", "execute"),
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from qtoolkit.backends import available as available
     from qtoolkit.comparison import Comparison as Comparison
     from qtoolkit.comparison import compare as compare
+    from qtoolkit.coverage import cover as cover
     from qtoolkit.errors import QtoolkitError as QtoolkitError
     from qtoolkit.execution import Run as Run
     from qtoolkit.execution import execute as execute

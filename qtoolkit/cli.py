@@ -1,4 +1,4 @@
-"""The `qtoolkit` command: doctor, explore, place, bench and lab."""
+"""The `qtoolkit` command: doctor, explore, place, coverage, bench and lab."""
 
 import importlib.util
 import json
@@ -280,6 +280,33 @@ def place(
 
     asked = Asked(what, eyes, table, policy, rules, why, storage, device, cost, seconds, weights)
     found = place_job(asked)
+    typer.echo(json.dumps(found.to_json(), indent=1) if as_json else str(found))
+
+
+@app.command()
+def coverage(
+    what: Annotated[
+        str, typer.Argument(metavar="MODEL|FILE", help="A model, or a .pt2 or .qtgraph file.")
+    ],
+    target: Annotated[
+        str, typer.Option(help="The backend to lower to: reference, numba or vulkan.")
+    ] = "numba",
+    rules: Annotated[
+        str, typer.Option(metavar="K=V,…", help="Fusion rules to change, e.g. per_channel=off")
+    ] = "",
+    stage: Annotated[str, typer.Option(help="After quantize, fuse or lower.")] = "lower",
+    weights: Annotated[
+        str, typer.Option(help="Granularity of a model's weights: per-channel or per-tensor.")
+    ] = "per-channel",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Show what is quantized, at which granularity, by which kernel, and why the rest is not."""
+    if weights not in WEIGHTS:
+        raise UnknownName(f"--weights {weights!r}; choose {' or '.join(WEIGHTS)}")
+    from qtoolkit.coverage import cover
+    from qtoolkit.placement.sources import read_graph
+
+    found = cover(read_graph(what, weights), target, rules, stage)
     typer.echo(json.dumps(found.to_json(), indent=1) if as_json else str(found))
 
 

@@ -62,6 +62,34 @@ def test_switched_off_activation_folding_leaves_the_conv_float() -> None:
     assert "goes to aten.relu.default (%act)" in reasons(trace)
 
 
+@pytest.mark.parametrize(("y_zero", "least"), [(0, -128), (-128, -128)])
+def test_an_unchecked_zero_point_lets_the_relu_vanish(y_zero: int, least: int) -> None:
+    # With a symmetric output (0) the codes of negative sums stay; with -128 saturation is the relu.
+    off = FuseRules(check_relu_zero_point=False)
+    assert fused(quantized_conv(y_zero=y_zero), off).after["conv"].args[-3] == least
+    assert fused(quantized_conv(y_zero=y_zero)).after["conv"].args[-3] == y_zero
+
+
+def joined(op: str) -> Graph:
+    """Two values with scales of their own, added or joined, and quantized."""
+    b = Builder()
+    scales = {"a": 0.1, "b": 0.2}
+    parts = [
+        b.dequantize(f"d{n}", b.quantize(f"q{n}", b.input(n, 2, 4), (2, 4), s), (2, 4), s)
+        for n, s in scales.items()
+    ]
+    args: tuple[Arg, ...] = (*parts, 1) if op == "aten.add.Tensor" else (tuple(parts), 0)
+    shape = (2, 4) if op == "aten.add.Tensor" else (4, 4)
+    y = b.op("join", op, args, tensor(*shape))
+    return b.graph(b.dequantize("dy", b.quantize("qy", y, shape, 0.3), shape, 0.3))
+
+
+@pytest.mark.parametrize("op", ["aten.add.Tensor", "aten.cat.default"])
+def test_with_only_the_first_argument_replaced_ops_of_two_are_left_float(op: str) -> None:
+    assert not reasons(fused(joined(op)))
+    assert "%db stays float" in reasons(fused(joined(op), FuseRules(replace_all_arguments=False)))
+
+
 def test_per_channel_along_the_wrong_axis_is_refused() -> None:
     b = Builder()
     x = b.dequantize("dq", b.quantize("q", b.input("x", 2, 4), (2, 4), 0.1), (2, 4), 0.1)

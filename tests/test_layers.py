@@ -20,7 +20,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("program",),
     ("quantizer", "models", "interop"),
     ("comparison", "pipeline", "doctor", "bench"),
-    ("placement",),
+    ("placement", "coverage"),
     ("exploration",),
     ("draw",),
     ("report", "widgets"),

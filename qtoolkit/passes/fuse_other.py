@@ -42,7 +42,7 @@ def fuse_add(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     a, b = operand(node.args[0], draft), operand(node.args[1], draft)
     if a is None or b is None:
         return Reject(("operand {} is not quantized", "ab"[a is not None]))
-    refused = _per_channel(a, b)
+    refused = _per_channel(a, b) or _first_alone((a, b), rules)
     if refused:
         return refused
     alpha = node.args[2]
@@ -53,7 +53,7 @@ def fuse_add(node: Node, draft: Draft, rules: FuseRules) -> Answer:
         return y
     for factor in (a.qparams.scale, float(alpha) * b.qparams.scale.astype(np.float64)):
         ratio(factor, y.qparams.scale, node.name)
-    low, high = fused_range(y.bounds, y.qparams, node.name)
+    low, high = y.code_range(node.name, rules)
     args: tuple[Arg, ...] = (
         a.codes, b.codes, *_scale_zero(a.qparams), *_scale_zero(b.qparams), float(alpha),
         *_scale_zero(y.qparams), low, high,
@@ -74,7 +74,7 @@ def fuse_pool(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     y = result(node, (x,), draft, rules.fold_activation)
     if isinstance(y, Reject):
         return y
-    low, high = fused_range(y.bounds, y.qparams, node.name)
+    low, high = y.code_range(node.name, rules)
     divisor = node.args[6] if node.op == "aten.avg_pool2d.default" else None
     if isinstance(divisor, int) and divisor <= 0:
         return Reject(("divisor_override {} is not above 0", divisor))
@@ -131,7 +131,7 @@ def fuse_cat(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     known = [b for b in branches if b is not None]
     if len(known) != len(branches) or not known:
         return Reject(("{} of {} branches are quantized", len(known), len(branches)))
-    refused = _per_channel(*known)
+    refused = _per_channel(*known) or _first_alone(known, rules)
     if refused:
         return refused
     y = result(node, known, draft, fold_activation=False)
@@ -302,6 +302,14 @@ def _per_channel(*operands: Operand) -> Reject | None:
         if o.qparams.per_channel:
             return Reject(("%{} is quantized per channel, which only weights may be", o.node.name))
     return None
+
+
+def _first_alone(operands: Sequence[Operand], rules: FuseRules) -> Reject | None:
+    if rules.replace_all_arguments or len({o.node.name for o in operands}) == 1:
+        return None
+    told = "with rule replace_all_arguments off only its first operand is replaced; %{} stays float"
+    other = next(o for o in operands if o.node.name != operands[0].node.name)
+    return Reject((told, other.node.name))
 
 
 def _pad_with_code(node: Node, args: list[Arg], x: QParams) -> Reject | None:

@@ -13,7 +13,7 @@ from qtoolkit.errors import QParamError
 from qtoolkit.graph import Arg, Const, Constant, Node, TensorType
 from qtoolkit.passes.qdq import DEQUANTIZE, Operand, Result, operand, read_qparams, result, short
 from qtoolkit.passes.rules import FuseRules
-from qtoolkit.qparams import bias_codes, bias_scale, fused_range, multiplier_shift, ratio
+from qtoolkit.qparams import bias_codes, bias_scale, multiplier_shift, ratio
 from qtoolkit.rewrite import Answer, Note, Reject, Rewrite
 
 WEIGHTED: Mapping[str, str] = {
@@ -36,6 +36,12 @@ def fuse_weighted(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     refused = _weight_refused(w, x, node, rules)
     if w is None or refused:
         return refused
+    if w.qparams.per_channel and node.args[2] is not None and not rules.align_bias_spec:
+        return Reject(
+            ("its weight has {} scales and the spec of its bias is per-tensor: with rule "
+             "align_bias_spec off, only one element tensors can be converted to Python scalars",
+             w.qparams.scale.size)
+        )  # fmt: skip
     y = result(node, (x,), draft, rules.fold_activation)
     if isinstance(y, Reject):
         return y
@@ -165,7 +171,7 @@ def _fused(
     scale = bias_scale(float(x.qparams.scale[0]), w.qparams.scale)
     r = ratio(scale, y.qparams.scale.astype(np.float64), node.name)
     multiplier, shift = multiplier_shift(r)
-    low, high = fused_range(y.bounds, y.qparams, node.name)
+    low, high = y.code_range(node.name, rules)
     made: dict[str, NDArray[Any]] = {
         "bias": codes,
         "w_zero": w.qparams.zero_point,

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from qtoolkit.draft import Draft
 from qtoolkit.errors import GraphError
 from qtoolkit.graph import Arg, Const, DType, Node, Ref
-from qtoolkit.qparams import QParams
+from qtoolkit.passes.rules import FuseRules
+from qtoolkit.qparams import QParams, fused_range
 from qtoolkit.rewrite import Reject
 
 _D = "quantized_decomposed."
@@ -51,6 +52,12 @@ class Result:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(n.name for n in self.chain)
+
+    def code_range(self, name: str, rules: FuseRules) -> tuple[int, int]:
+        """The codes (low, high) that the op keeps to; `name` is the node that errors name."""
+        if not rules.check_relu_zero_point:
+            return self.qparams.low, self.qparams.high
+        return fused_range(self.bounds, self.qparams, name)
 
     @property
     def words(self) -> str:

@@ -1,6 +1,7 @@
 """The switches of the passes: each on by default, each off to see what it is for."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from qtoolkit.errors import UnknownName
 from qtoolkit.qparams import MODES
@@ -11,21 +12,38 @@ class FuseRules:
     """How fuse works.
 
     per_channel: accept per-channel weights; off, such a conv or linear is left float.
+    align_bias_spec: a bias has as many scales as its weight; off, it has one, and a per-channel
+    weight with a bias is left float. replace_all_arguments: every quantized operand of an op is
+    replaced by its codes; off, the first alone, and ops of two operands and more are left float.
+    check_relu_zero_point: a folded activation clamps the codes; off, it is taken for what
+    saturation does, and vanishes where the zero point is not the least code.
     fold_activation: fold relu, relu6, hardtanh, clamp into the op before them.
     requantize: 'float', 'fixed' or 'fixed_double' (numbers.md). strict: raise where a bias does not
     fit int32 instead of leaving the op float.
     """
 
     per_channel: bool = True
+    align_bias_spec: bool = True
+    replace_all_arguments: bool = True
+    check_relu_zero_point: bool = True
     fold_activation: bool = True
     requantize: str = "float"
     strict: bool = False
 
     def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if name != "requantize" and type(value) is not bool:
+                raise UnknownName(f"{name}={value!r}; choose on or off")
         if self.requantize not in MODES:
             raise UnknownName(
                 f"requantize mode {self.requantize!r}; choose one of {', '.join(MODES)}"
             )
+
+    @classmethod
+    def parse(cls, text: str) -> "FuseRules":
+        """Read 'per_channel=off,requantize=fixed', on top of the defaults. Raises UnknownName."""
+        return cls(**_told(cls, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +106,7 @@ class PlaceRules:
     @classmethod
     def parse(cls, text: str, start: "PlaceRules | None" = None) -> "PlaceRules":
         """Read 'budget=none,ties=identical', on top of `start`. Raises UnknownName."""
-        told: dict[str, object] = {}
-        for part in filter(None, (p.strip() for p in text.split(","))):
-            name, _, value = (p.strip() for p in part.partition("="))
-            if name not in cls.__dataclass_fields__:
-                known = ", ".join(cls.__dataclass_fields__)
-                raise UnknownName(f"rule {name!r}; the rules are {known}")
-            told[name] = _value(name, value)
-        return replace(start or cls(), **told)  # type: ignore[arg-type]
+        return replace(start or cls(), **_told(cls, text))
 
     def __str__(self) -> str:
         """The rules as `parse` reads them."""
@@ -116,6 +127,18 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "oddities": (True, False),
 }
 WORDS: dict[str, object] = {"none": None, "on": True, "true": True, "off": False, "false": False}
+
+
+def _told(rules: type[FuseRules] | type[PlaceRules], text: str) -> dict[str, Any]:
+    """The fields that 'name=value, …' names, with their values."""
+    told: dict[str, Any] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        name, _, value = (p.strip() for p in part.partition("="))
+        if name not in rules.__dataclass_fields__:
+            known = ", ".join(rules.__dataclass_fields__)
+            raise UnknownName(f"rule {name!r}; the rules are {known}")
+        told[name] = _value(name, value)
+    return told
 
 
 def _value(name: str, text: str) -> object:

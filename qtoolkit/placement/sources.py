@@ -50,12 +50,13 @@ def read_source(name: str, eyes: str, weights: str = "per-channel") -> Source:
         if missing is None and suffix == ".qtgraph":
             raise BadInput(f"{name}: ExecuTorch reads programs of torch; give it a .pt2")
         return _lowered(name, weights)
-    if suffix in GRAPHS:
-        return Source((pipeline.load(name),))
-    return Source((_quantized(name, weights),))
+    return Source((read_graph(name, weights),))
 
 
-def _quantized(name: str, weights: str) -> Graph:
+def read_graph(name: str, weights: str = "per-channel") -> Graph:
+    """The graph of a .pt2 or .qtgraph file, or of a model of the table, quantized."""
+    if Path(name).suffix in GRAPHS:
+        return pipeline.load(name)
     from qtoolkit import models
     from qtoolkit.quantizer import quantize
 
