@@ -6,6 +6,7 @@ from qtoolkit.graph import Arg, Const, Graph, Node, Ref
 from qtoolkit.ops import (
     activation,
     conv,
+    conv_last,
     elementwise,
     embedding,
     linear,
@@ -24,6 +25,7 @@ OPS: dict[str, OpSpec] = {
     for spec in (
         *quant.SPECS,
         *conv.SPECS,
+        *conv_last.SPECS,
         *linear.SPECS,
         *elementwise.SPECS,
         *requantize.SPECS,

@@ -223,6 +223,20 @@ def _depthwise(c: Conv) -> Callable[[Array], Array]:
     return run
 
 
+def loops_of(c: Conv, depthwise: bool = True) -> Callable[[Array], Array]:
+    """The fastest loops that fit, x[N,H,W,C] -> y[N,Ho,Wo,O]; depthwise may be ruled out."""
+    _, per_group, *taps = c.w.shape
+    if depthwise and per_group == 1 and c.groups > 1:
+        return _depthwise(c)
+    plain = (c.stride, c.padding, c.groups) == ((1, 1), (0, 0), 1)
+    return _pointwise(c) if plain and set(taps) == {1} else _general(c)
+
+
+def bind_fitting(axes: int, depthwise: bool = True) -> Callable[..., Bound]:
+    """bind for logical x[N,C,H,W] or x[N,C,L] by `loops_of`."""
+    return _bind(axes, lambda c: loops_of(c, depthwise))
+
+
 def bind_linear(args: Sequence[Any]) -> Bound:
     """Pack a q8_linear; x[..., K] may have any rank from 1 on."""
     w, bias, x_zero, w_zero = args[1:5]
