@@ -26,6 +26,7 @@ class Kernel:
     why_not(node, graph) says why the kernel cannot take a node, or None. reps(node, graph) gives
     the repset of each operand and result in order of preference, and which operands are tied.
     prepacked lists the schema positions whose constants the kernel packs when it is bound.
+    only_if names a rule (FuseRules) without which the kernel is not offered, and says why.
 
     bind packs constants and gives what the backend's engine runs. On the CPU, bind(args) receives
     the arguments in schema order, constants as arrays and runtime tensors as the placeholder
@@ -40,6 +41,7 @@ class Kernel:
     reps: Callable[[Node, Graph], Reps]
     why_not: Callable[[Node, Graph], str | None] = always
     prepacked: tuple[int, ...] = ()
+    only_if: tuple[str, str] | None = None
 
 
 class Runtime:

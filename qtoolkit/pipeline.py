@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from qtoolkit import backends
-from qtoolkit.backends import DeviceChoice
+from qtoolkit.backends import DeviceChoice, family
 from qtoolkit.errors import MissingDependency, UnknownName
 from qtoolkit.graph import Graph
 from qtoolkit.graphfile import load_graph
@@ -52,7 +52,10 @@ class Target:
 
 PIPELINE: tuple[tuple[str, Callable[[Graph, Target], Generator[Step, None, Graph]]], ...] = (
     ("fuse", lambda graph, to: fuse(graph, to.fusing)),
-    ("lower", lambda graph, to: lower(graph, to.backend, to.kernels)),
+    (
+        "lower",
+        lambda graph, to: lower(graph, to.backend, to.kernels, to.fusing, family(to.backend)),
+    ),
     (
         "place",
         lambda graph, to: place(

@@ -1,8 +1,8 @@
 """The backends by name: each a table of kernels and a device, imported when first asked for."""
 
 from collections.abc import Mapping
-from importlib import import_module
-from types import ModuleType
+from pkgutil import resolve_name
+from typing import Any
 
 from qtoolkit.backends.engine import Engine
 from qtoolkit.errors import MissingDependency, ShaderError, UnknownName, VulkanError
@@ -14,6 +14,12 @@ BACKENDS: Mapping[str, str] = {
     "numba": "qtoolkit.backends.numba_cpu",
     "vulkan": "qtoolkit.backends.vulkan",
 }
+# Targets that are run here for their names and routing; explore does not ask for them by itself.
+CADENCE: Mapping[str, str] = {
+    name: f"qtoolkit.backends.cadence:{name.upper()}"
+    for name in ("generic", "hifi", "vision", "tie")
+}
+TARGETS: Mapping[str, str] = {**BACKENDS, **CADENCE}
 DEVICES = ("vulkan",)  # those that run on a device of one's choice
 DeviceChoice = int | str | None
 
@@ -74,12 +80,16 @@ def no_choice(backend: str, choice: DeviceChoice) -> None:
         raise UnknownName(f"device {choice!r}: backend {backend!r} runs on the CPU alone")
 
 
-def _module(backend: str) -> ModuleType:
-    names = ", ".join(BACKENDS)
-    if backend not in BACKENDS:
-        raise UnknownName(f"backend {backend!r}; choose one of {names}")
+def family(backend: str) -> str | None:
+    """'cadence' for a target of that family, which takes the family's rewrites; else None."""
+    return "cadence" if backend in CADENCE else None
+
+
+def _module(backend: str) -> Any:
+    if backend not in TARGETS:
+        raise UnknownName(f"backend {backend!r}; choose one of {', '.join(TARGETS)}")
     try:
-        return import_module(BACKENDS[backend])
+        return resolve_name(TARGETS[backend])
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package == "qtoolkit":

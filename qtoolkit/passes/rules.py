@@ -9,7 +9,7 @@ from qtoolkit.qparams import MODES
 
 @dataclass(frozen=True, slots=True)
 class FuseRules:
-    """How fuse works.
+    """How fuse and lower work.
 
     per_channel: accept per-channel weights; off, such a conv or linear is left float.
     align_bias_spec: a bias has as many scales as its weight; off, it has one, and a per-channel
@@ -20,6 +20,12 @@ class FuseRules:
     fold_activation: fold relu, relu6, hardtanh, clamp into the op before them.
     requantize: 'float', 'fixed' or 'fixed_double' (numbers.md). strict: raise where a bias does not
     fit int32 instead of leaving the op float.
+    What follows concerns the Cadence family alone. depthwise_before_overload: a per-channel
+    depthwise conv is known as depthwise; off, it stays a dense one. lowering_keeps_granularity:
+    rewrites of per-channel ops keep all scales; off, they keep that of channel 0, and a permute
+    past a dequantize leaves its axis behind. hifi_reads_channel0 (off by default): HiFi's kernels
+    take vectors of scales, and read element 0. channels_last: convs get channels as their last
+    axis, between permutes. im2row (off by default): convs become im2row and a linear.
     """
 
     per_channel: bool = True
@@ -29,6 +35,11 @@ class FuseRules:
     fold_activation: bool = True
     requantize: str = "float"
     strict: bool = False
+    depthwise_before_overload: bool = True
+    lowering_keeps_granularity: bool = True
+    hifi_reads_channel0: bool = False
+    channels_last: bool = True
+    im2row: bool = False
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

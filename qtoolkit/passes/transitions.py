@@ -7,7 +7,7 @@ from qtoolkit.draft import Draft, Edit
 from qtoolkit.errors import PlacementError
 from qtoolkit.graph import Arg, Graph, Node, Ref, leaves, map_leaves
 from qtoolkit.layout import Reps, RepSet, TensorRepr
-from qtoolkit.passes.lower import Kernels, choose
+from qtoolkit.passes.lower import Kernels, choose, grouped
 from qtoolkit.passes.rules import PlaceRules
 from qtoolkit.trace import Step
 
@@ -85,7 +85,7 @@ def _copy(
     if kernel is None:
         raise PlacementError(
             f"%{ref.node}: {backend} has no copy from {has} to {wants} "
-            f"({'; '.join(refused) or 'no transition kernel'}); add one to its table"
+            f"({'; '.join(grouped(refused)) or 'no transition kernel'}); add one to its table"
         )
     return replace(node, kernel=f"{backend}:{kernel.name}")
 

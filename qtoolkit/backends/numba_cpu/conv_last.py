@@ -12,12 +12,12 @@ from qtoolkit.layout import Reps
 from qtoolkit.ops.conv_last import outputs_first
 
 
-def bind(axes: int) -> Callable[[Sequence[Any]], Bound]:
+def bind(axes: int, depthwise: bool = True) -> Callable[[Sequence[Any]], Bound]:
     """bind for x[N,H,W,C] or x[N,L,C]: the loops that its constants allow, on the array itself."""
 
     def bound(args: Sequence[Any]) -> Bound:
         constants = conv.Conv.of((args[0], outputs_first(args[1], axes + 2), *args[2:]), axes)
-        inner = conv.loops_of(constants)
+        inner = conv.loops_of(constants, depthwise)
 
         def run(x: Array) -> Array:
             memory = contiguous(x)
