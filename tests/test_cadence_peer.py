@@ -56,7 +56,7 @@ def test_all_cases_of_upstream_pass_and_every_call_of_an_op_of_ours_reaches_ours
 @needs_executorch
 @pytest.mark.slow
 def test_the_session_fails_if_a_call_goes_past_our_kernel(tmp_path: Path) -> None:
-    """A second plugin puts another kernel over ours: upstream's cases pass, the session does not."""
+    """With another kernel over ours, upstream's case passes and the session does not."""
     (tmp_path / "past.py").write_text(
         "import torch\n"
         "import pytest\n"
