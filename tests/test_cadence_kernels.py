@@ -290,3 +290,19 @@ def test_importing_registers_nothing() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split(maxsplit=1) == [str(len(KERNELS)), "[] []\n"]
+
+
+def test_the_benchmark_finds_ties_apart_and_the_linear_equal_but_for_its_sign(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    import cadence_arithmetic
+
+    monkeypatch.setattr(cadence_arithmetic, "TRIPLES", 10_000)
+    monkeypatch.setattr(cadence_arithmetic, "OUT_SCALES", 10)
+    found = {row["what"]: row for row in cadence_arithmetic.rows()}
+    assert 25 < found["requantize factor r, in units of its last bit"]["percent"] < 45
+    assert found["linear, multipliers negated"]["most"] == 0
+    assert found["linear, multipliers as emitted"]["percent"] > 99
+    assert all(row["most"] <= 1 for what, row in found.items() if what[:4] in ("conv", "add"))
+    assert found["conv, graph in mode float"]["percent"] < 0.1

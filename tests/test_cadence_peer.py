@@ -73,3 +73,46 @@ def test_the_session_fails_if_a_call_goes_past_our_kernel(tmp_path: Path) -> Non
     ran = run_upstream(tmp_path, "-p", "past", "-k", "where_Scalar")
     assert ran.returncode == 1, ran.stdout[-2000:] + ran.stderr[-2000:]
     assert "1 passed" in ran.stdout and "missed: where_Scalar" in ran.stdout
+
+
+@needs_executorch
+@pytest.mark.slow
+def test_random_arguments_give_what_upstreams_kernels_give() -> None:
+    """Equal, codes and reals alike: most cases of upstream's file look at shapes alone."""
+    ran = subprocess.run(
+        [sys.executable, str(PEER / "cadence_random.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=600,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    told = json.loads(ran.stdout.splitlines()[-1])
+    assert {name: most for name, (_, most) in told.items() if most != 0} == {}
+    assert len(told) >= 52
+
+
+@needs_executorch
+@pytest.mark.slow
+def test_the_lines_of_the_docs_register_our_kernels() -> None:
+    page = (ROOT / "docs" / "cadence.md").read_text()
+    lines = page.split("```python\n")[1].split("```")[0]
+    code = f"""{lines}
+codes = torch.tensor([[10]], dtype=torch.int8), torch.tensor([[1], [2]], dtype=torch.int8)
+bias, zero = torch.zeros(2, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+many = torch.tensor([-(2**30), -(2**29)], dtype=torch.int32)
+print(torch.ops.cadence.quantized_linear(*codes, bias, 0, zero, many, zero, 0, None).tolist())
+print(torch.ops.cadence.quantized_depthwise_conv1d_nlc.default)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=600,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    told = ran.stdout.splitlines()[-2:]
+    assert told == ["[[5, 5]]", "cadence.quantized_depthwise_conv1d_nlc.default"]

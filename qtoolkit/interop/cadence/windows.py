@@ -68,7 +68,8 @@ def transposed_im2row(
     """Rows with which a transposed convolution, its kernel flipped, is one matmul.
 
     The image is spread by `stride`, bordered by dilation * (kernel - 1) - padding cells and
-    `output_padding` more below and right; all new cells hold in_zero_point.
+    `output_padding` more below and right; all new cells hold in_zero_point. Rows are
+    [N,L,C*Kh*Kw] in [c][kh][kw] order, with channels last in [kh][kw][c], as upstream has it.
     """
     x = image(input, channel_last)
     N, C, H, W = x.shape
@@ -79,8 +80,10 @@ def transposed_im2row(
     spread[:, :, ::sh, ::sw] = x - zeros
     top, left = dh * (kh - 1) - ph, dw * (kw - 1) - pw
     bordered = functional.pad(spread, (left, left + ow, top, top + oh))
-    found = rows(bordered, kernel_size, dilation=dilation)
-    return (found + zeros.squeeze(-1)).to(input.dtype)
+    found = rows(bordered, kernel_size, dilation=dilation) + zeros.squeeze(-1)
+    if channel_last:
+        found = found.reshape(N, -1, C, kh * kw).mT.reshape(found.shape)
+    return found.to(input.dtype)
 
 
 def max_pool_kernel(channels_last: bool) -> Callable[..., Tensor]:
