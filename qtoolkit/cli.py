@@ -1,4 +1,4 @@
-"""The `qtoolkit` command: doctor, explore, place, coverage, bench and lab."""
+"""The `qtoolkit` command: doctor, explore, place, coverage, schemas, bench and lab."""
 
 import importlib.util
 import json
@@ -289,7 +289,10 @@ def coverage(
         str, typer.Argument(metavar="MODEL|FILE", help="A model, or a .pt2 or .qtgraph file.")
     ],
     target: Annotated[
-        str, typer.Option(help="The backend to lower to: reference, numba or vulkan.")
+        str,
+        typer.Option(
+            help="Lower to reference, numba, vulkan, or a Cadence core: generic, hifi, vision, tie."
+        ),
     ] = "numba",
     rules: Annotated[
         str, typer.Option(metavar="K=V,…", help="Fusion rules to change, e.g. per_channel=off")
@@ -308,6 +311,38 @@ def coverage(
 
     found = cover(read_graph(what, weights), target, rules, stage)
     typer.echo(json.dumps(found.to_json(), indent=1) if as_json else str(found))
+
+
+@app.command()
+def schemas(
+    what: Annotated[
+        str, typer.Argument(metavar="MODEL|FILE", help="A model, or a .pt2 or .qtgraph file.")
+    ],
+    target: Annotated[str, typer.Option(help="generic, hifi, vision or tie.")] = "generic",
+    rules: Annotated[
+        str, typer.Option(metavar="K=V,…", help="Rules of fuse and lower, e.g. im2row=on")
+    ] = "",
+    weights: Annotated[
+        str, typer.Option(help="Granularity of a model's weights: per-channel or per-tensor.")
+    ] = "per-channel",
+    as_yaml: Annotated[
+        bool, typer.Option("--yaml", help="Print entries of a custom_ops.yaml.")
+    ] = False,
+) -> None:
+    """List every op and overload of the Cadence family that a program needs."""
+    from qtoolkit import pipeline
+    from qtoolkit.backends import CADENCE
+    from qtoolkit.backends.cadence.schemas import needed
+    from qtoolkit.passes.rules import FuseRules
+    from qtoolkit.placement.sources import read_graph
+
+    if weights not in WEIGHTS:
+        raise UnknownName(f"--weights {weights!r}; choose {' or '.join(WEIGHTS)}")
+    if target not in CADENCE:
+        raise UnknownName(f"--target {target!r}; choose one of {', '.join(CADENCE)}")
+    fusing = FuseRules.parse(rules)
+    found = needed(pipeline.compile(read_graph(what, weights), target, fusing=fusing).result)
+    typer.echo(found.to_yaml() if as_yaml else str(found))
 
 
 @app.command()

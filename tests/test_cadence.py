@@ -4,18 +4,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
+from test_conformance import OURS, accepting, check, first
 
 import qtoolkit as qt
 from build import Builder, quantized_conv, tensor
 from qtoolkit import backends
 from qtoolkit.backends import CADENCE
+from qtoolkit.backends.cadence.names import PORTABLE, Name
+from qtoolkit.backends.cadence.plain import PORTABLE_OPS
+from qtoolkit.backends.cadence.schemas import needed
+from qtoolkit.cli import main
 from qtoolkit.coverage import cover
+from qtoolkit.errors import UnsupportedOp
 from qtoolkit.graph import Arg, DType, Graph, Node
 from qtoolkit.ops import OPS
 from qtoolkit.ops.examples import one_node
 from qtoolkit.passes.rules import FuseRules
 from qtoolkit.trace import Trace
-from test_conformance import OURS, accepting, check, first
 
 X = np.random.default_rng(0).normal(size=(1, 3, 5, 5)).astype(np.float32)
 
@@ -218,3 +224,31 @@ def test_whole_models_are_equal_to_the_default_path(model: str, target: str) -> 
     theirs = qt.execute(trace.result, x)
     for a, b in zip(ours.outputs, theirs.outputs, strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("target", CADENCE)
+def test_the_command_lists_every_op_with_a_schema_and_a_kernel(
+    target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["schemas", "digits-cnn", "--target", target, "--yaml"]) == 0
+    entries = yaml.safe_load(capsys.readouterr().out)
+    names = {e.get("func", e.get("op")).partition("(")[0] for e in entries}
+    assert {"cadence::quantized_conv2d_nhwc.out", "permute_copy.out"} <= names
+    assert all("::" in e["kernels"][0]["kernel_name"] for e in entries)
+    assert main(["schemas", "mlp", "--target", target, "--rules", "channels_last=off"]) == 0
+    assert "cadence::quantized_fully_connected(Tensor src" in capsys.readouterr().out
+
+
+def test_an_op_that_no_target_has_is_named() -> None:
+    b = Builder()
+    x = b.input("x", 2, 4)
+    graph = b.graph(b.op("act", "aten.silu.default", (x,), tensor(2, 4)))
+    trace = compiled(graph)
+    assert qt.execute(trace.result, np.ones((2, 4), np.float32)).outputs[0].shape == (2, 4)
+    with pytest.raises(UnsupportedOp, match=r"%act \(aten.silu.default\)"):
+        needed(trace.result)
+
+
+def test_every_portable_name_has_a_kernel() -> None:
+    for name in PORTABLE_OPS.values():
+        assert Name(PORTABLE, *name).has_kernel, name
