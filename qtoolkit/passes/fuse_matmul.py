@@ -38,6 +38,7 @@ TRANSPOSES: Mapping[str, tuple[tuple[Arg, ...], ...]] = {
     "aten.permute.default": (((1, 0),), ((-1, -2),)),
 }
 TRANSPOSED = "/transposed"
+BY_QUANTIZER = "_transposed"  # how quantizer/matrices.py calls a constant that it transposed
 
 
 def fuse_matmul(node: Node, draft: Draft, rules: FuseRules) -> Answer:
@@ -87,9 +88,15 @@ def _by_constant(
         if weight.array is None:
             return Reject(("its weight has no values",))
         weight = Constant.of(weight.array.T)
-        turned = name.endswith(TRANSPOSED)
-        w = replace(w, codes=Const(name.removesuffix(TRANSPOSED) if turned else name + TRANSPOSED))
+        w = replace(w, codes=Const(_turned(name, draft)))
     return q8(node, "q8_linear", x, w, weight, bias, (), draft, rules, passed)
+
+
+def _turned(name: str, draft: Draft) -> str:
+    """The name of a constant's transpose: 'w/transposed', or 'w' if that is what it transposes."""
+    before = name.removesuffix(BY_QUANTIZER)
+    taken = before == name or before in draft.constants
+    return name + TRANSPOSED if taken else before
 
 
 def _per_channel(node: Node, w: Operand, turned: bool) -> Reject | None:

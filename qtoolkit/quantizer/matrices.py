@@ -9,13 +9,13 @@ from torch import fx
 from qtoolkit.quantizer.plan import PRODUCTS, places
 
 SHORT = ("aten.t.default", "aten.numpy_T.default", "aten.mT.default")
-TRANSPOSED = "/transposed"
+TRANSPOSED = "_transposed"
 
 
 def settle_transposes(module: fx.GraphModule) -> dict[str, str]:
     """Carry out the transpose of a constant second matrix; write t, .T and .mT as transpose.
 
-    In place. The result names, for each attribute made, what it holds: 'fc.weight/transposed'.
+    In place. The result names, for each attribute made, what it holds: 'fc.weight_transposed'.
     """
     for node in list(module.graph.nodes):
         if str(node.target) in SHORT and node.meta["val"].dim() == 2:

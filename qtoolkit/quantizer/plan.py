@@ -115,8 +115,9 @@ def kind_of(node: fx.Node) -> Kind | None:
     if str(node.target) not in PRODUCTS:
         return KINDS.get(str(node.target))
     matrix = node.args[places(node).weight]
-    constant = isinstance(matrix, fx.Node) and matrix.op == "get_attr"
-    return Kind.WEIGHTED if constant and _rank(matrix) == 2 else Kind.OWN
+    if isinstance(matrix, fx.Node) and matrix.op == "get_attr" and _rank(matrix) == 2:
+        return Kind.WEIGHTED
+    return Kind.OWN
 
 
 def places(node: fx.Node) -> Places:
