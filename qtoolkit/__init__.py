@@ -31,6 +31,10 @@ FACE: dict[str, tuple[str, str | None]] = {
     "compile": ("qtoolkit.pipeline", "compile"),
     "draw": ("qtoolkit.draw", None),
     "execute": ("qtoolkit.execution", "execute"),
+    "get_symmetric_quantization_config": (
+        "qtoolkit.quantizer",
+        "get_symmetric_quantization_config",
+    ),
     "load": ("qtoolkit.pipeline", "load"),
     "models": ("qtoolkit.models", None),
     "ops": ("qtoolkit.ops", None),
@@ -68,6 +72,9 @@ if TYPE_CHECKING:
     from qtoolkit.program import capture as capture
     from qtoolkit.program import run_float as run_float
     from qtoolkit.qparams import QParams as QParams
+    from qtoolkit.quantizer import (
+        get_symmetric_quantization_config as get_symmetric_quantization_config,
+    )
     from qtoolkit.quantizer import quantize as quantize
     from qtoolkit.trace import Trace as Trace
 else:

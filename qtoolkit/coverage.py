@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from qtoolkit import pipeline
 from qtoolkit.errors import UnknownName
-from qtoolkit.graph import Const, Graph, Node, Ref, leaves
+from qtoolkit.graph import Const, Graph, Node, leaves
 from qtoolkit.ops import OPS
 from qtoolkit.passes.fuse import BORDER, left_float
 from qtoolkit.passes.qdq import ACTIVATIONS, DEQUANTIZE, QUANTIZE
@@ -173,6 +173,5 @@ def _taken_in(node: Node, reader: Node) -> bool:
 
 
 def _weight_of(node: Node, graph: Graph) -> str:
-    weight = node.args[1] if len(node.args) > 1 else None
-    channels = isinstance(weight, Ref) and "per_channel" in graph[weight.node].op
+    channels = any("per_channel" in graph[ref.node].op for ref in node.refs())
     return PER_CHANNEL if channels else PER_TENSOR

@@ -649,6 +649,7 @@ def test_qparams_follow_codes_through_the_graph() -> None:
     ("op", "scale", "zero"),
     [
         ("q8_conv2d", 0.1, 3), ("q8_conv1d", 0.1, 3), ("q8_linear", 0.1, 3), ("q8_add", 0.2, -5),
+        ("q8_matmul", 0.1, 3),
         ("q8_avg_pool2d", 0.08, -5), ("q8_adaptive_avg_pool2d", 0.05, -5), ("quantize", 0.1, 3),
         ("requantize", 0.05, -3),
     ],

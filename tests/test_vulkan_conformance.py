@@ -26,7 +26,7 @@ from qtoolkit.ops.examples import one_node
 Array = np.ndarray[Any, Any]
 EXEMPLIFIED = tuple(name for name, spec in OPS.items() if any(True for _ in spec.examples()))
 BY_SHADERS = tuple(op for op in EXEMPLIFIED if len(KERNELS[op]) > 1)
-WITH_FEATURES = ("q8_conv2d", "q8_conv1d", "q8_linear")
+WITH_FEATURES = ("q8_conv2d", "q8_conv1d", "q8_linear", "q8_matmul")
 
 
 @pytest.fixture(scope="module")

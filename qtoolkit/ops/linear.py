@@ -10,6 +10,7 @@ from qtoolkit.errors import ShapeError
 from qtoolkit.graph import TensorType
 from qtoolkit.ops.conv import WEIGHT_CONSTANTS, check_weight
 from qtoolkit.ops.examples import bias_of, codes, factors, weights, zeros_of
+from qtoolkit.ops.matmul import product_type
 from qtoolkit.ops.requantize import rescale, wrap, y_qparams
 from qtoolkit.ops.shapes import Array, along, broadcast, check_codes, check_rank
 from qtoolkit.ops.spec import Example, OpSpec
@@ -91,13 +92,7 @@ def _product_type(op: str, *ranks: int) -> Any:
     def infer(a: TensorType, b: TensorType) -> tuple[TensorType, ...]:
         for t in (a, b):
             check_rank(op, t, *ranks)
-        rows = a.sizes[-2:-1]
-        columns = b.sizes[-1:] if b.rank > 1 else ()
-        inner = b.sizes[-2] if b.rank > 1 else b.sizes[0]
-        if a.sizes[-1] != inner:
-            raise ShapeError(f"{op}: {a} and {b} differ in the inner size")
-        lead = broadcast(op, *(TensorType(t.sizes[:-2], t.dtype) for t in (a, b)))
-        return (TensorType((*lead, *rows, *columns), a.dtype),)
+        return (product_type(op, a, b),)
 
     return infer
 

@@ -1,6 +1,6 @@
 """Fusing everything but conv and linear: add, pools, moves of codes, clamps, and what remains."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qtoolkit.draft import Draft
+from qtoolkit.draft import NOTHING, Draft
 from qtoolkit.graph import Arg, Const, Constant, DType, Node, Ref, TensorType
 from qtoolkit.ops import OPS
 from qtoolkit.passes.qdq import (
@@ -42,7 +42,7 @@ def fuse_add(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     a, b = operand(node.args[0], draft), operand(node.args[1], draft)
     if a is None or b is None:
         return Reject(("operand {} is not quantized", "ab"[a is not None]))
-    refused = _per_channel(a, b) or _first_alone((a, b), rules)
+    refused = per_channel_refused(a, b) or first_alone((a, b), rules)
     if refused:
         return refused
     alpha = node.args[2]
@@ -58,7 +58,7 @@ def fuse_add(node: Node, draft: Draft, rules: FuseRules) -> Answer:
         a.codes, b.codes, *_scale_zero(a.qparams), *_scale_zero(b.qparams), float(alpha),
         *_scale_zero(y.qparams), low, high,
     )  # fmt: skip
-    return _rewrite(node, "q8_add", args, (a, b), y)
+    return rewritten(node, "q8_add", args, (a, b), y)
 
 
 def fuse_pool(node: Node, draft: Draft, rules: FuseRules) -> Answer:
@@ -68,7 +68,7 @@ def fuse_pool(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     x = operand(node.args[0], draft)
     if x is None:
         return Reject(("its input is not quantized",))
-    refused = _per_channel(x)
+    refused = per_channel_refused(x)
     if refused:
         return refused
     y = result(node, (x,), draft, rules.fold_activation)
@@ -83,7 +83,7 @@ def fuse_pool(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     args = (
         x.codes, *node.args[1:], *_scale_zero(x.qparams), *_scale_zero(y.qparams), low, high,
     )  # fmt: skip
-    return _rewrite(node, POOLS[node.op], args, (x,), y)
+    return rewritten(node, POOLS[node.op], args, (x,), y)
 
 
 def fuse_move(node: Node, draft: Draft, rules: FuseRules) -> Answer:
@@ -94,7 +94,7 @@ def fuse_move(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     x = operand(node.args[0], draft)
     if x is None:
         return _not_quantized(node)
-    refused = _per_channel(x)
+    refused = per_channel_refused(x)
     if refused:
         return refused
     if len(node.types) > 1:
@@ -131,7 +131,7 @@ def fuse_cat(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     known = [b for b in branches if b is not None]
     if len(known) != len(branches) or not known:
         return Reject(("{} of {} branches are quantized", len(known), len(branches)))
-    refused = _per_channel(*known) or _first_alone(known, rules)
+    refused = per_channel_refused(*known) or first_alone(known, rules)
     if refused:
         return refused
     y = result(node, known, draft, fold_activation=False)
@@ -173,7 +173,7 @@ def fuse_activation(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     x = operand(node.args[0], draft)
     if x is None:
         return _not_quantized(node)
-    refused = _per_channel(x)
+    refused = per_channel_refused(x)
     if refused:
         return refused
     y = result(node, (x,), draft, fold_activation=False)
@@ -181,7 +181,7 @@ def fuse_activation(node: Node, draft: Draft, rules: FuseRules) -> Answer:
         return y
     low, high = fused_range(activation_bounds(node), y.qparams, node.name)
     if y.qparams == x.qparams:
-        return _rewrite(node, "q8_clamp", (x.codes, low, high), (x,), y)
+        return rewritten(node, "q8_clamp", (x.codes, low, high), (x,), y)
     made, constants = requantize(node, x.codes, x.qparams, y, node.name, (low, high))
     return Rewrite(made, (x.node.name, node.name, *y.names),
                    ("{} between unlike scales: requantize into {}..{}", short(node.op), low, high),
@@ -244,16 +244,6 @@ def settle(node: Node, draft: Draft, rules: FuseRules) -> Answer:
     return Rewrite(made, (node.name,), why, constants, notes, kind="settle")
 
 
-def explain_float(node: Node, draft: Draft, rules: FuseRules) -> Answer:
-    """An op that reads dequantized values and that no rule knows: say so."""
-    known = node.op in OPS and (OPS[node.op].moves or node.op in ACTIVATIONS)
-    if known or node.op in (*QUANTIZE, *DEQUANTIZE, "input", "getitem"):
-        return None
-    if any(operand(ref, draft) for ref in node.refs()):
-        return Reject(("there is no int8 form of {}", node.op))
-    return None
-
-
 def requantize(
     like: Node,
     codes: Arg,
@@ -278,9 +268,16 @@ def requantize(
     return node, {f"{like.name}/{key}": Constant.of(value) for key, value in made.items()}
 
 
-def _rewrite(
-    node: Node, op: str, args: Sequence[Arg], operands: Sequence[Operand], y: Result
+def rewritten(
+    node: Node,
+    op: str,
+    args: Sequence[Arg],
+    operands: Sequence[Operand],
+    y: Result,
+    constants: Mapping[str, Constant] = NOTHING,
+    notes: tuple[Note, ...] = (),
 ) -> Rewrite:
+    """`op` in the place of the node, its dequantized operands and what follows to the quantize."""
     fused = replace(
         node,
         op=op,
@@ -290,21 +287,23 @@ def _rewrite(
     )
     matched = (*dict.fromkeys(o.node.name for o in operands), node.name, *y.names)
     return Rewrite(fused, matched, ("dequantize, {}, {} become {}",
-                                    short(node.op), y.words, op))  # fmt: skip
+                                    short(node.op), y.words, op), constants, notes)  # fmt: skip
 
 
 def _not_quantized(node: Node) -> Reject | None:
     return Reject(("its input is not quantized",)) if node.type.dtype.floating else None
 
 
-def _per_channel(*operands: Operand) -> Reject | None:
+def per_channel_refused(*operands: Operand) -> Reject | None:
+    """A refusal of activations that have more than one scale."""
     for o in operands:
         if o.qparams.per_channel:
             return Reject(("%{} is quantized per channel, which only weights may be", o.node.name))
     return None
 
 
-def _first_alone(operands: Sequence[Operand], rules: FuseRules) -> Reject | None:
+def first_alone(operands: Sequence[Operand], rules: FuseRules) -> Reject | None:
+    """A refusal of ops with two operands where rules replace the first one alone."""
     if rules.replace_all_arguments or len({o.node.name for o in operands}) == 1:
         return None
     told = "with rule replace_all_arguments off only its first operand is replaced; %{} stays float"

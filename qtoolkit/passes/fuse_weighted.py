@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qtoolkit.draft import Draft
-from qtoolkit.errors import QParamError
 from qtoolkit.graph import Arg, Const, Constant, Node, TensorType
-from qtoolkit.passes.qdq import DEQUANTIZE, Operand, Result, operand, read_qparams, result, short
+from qtoolkit.passes.fuse_bias import INT32_MAX, bias_of
+from qtoolkit.passes.qdq import Operand, operand, result, short
 from qtoolkit.passes.rules import FuseRules
-from qtoolkit.qparams import bias_codes, bias_scale, multiplier_shift, ratio
+from qtoolkit.qparams import bias_scale, multiplier_shift, ratio
 from qtoolkit.rewrite import Answer, Note, Reject, Rewrite
 
 WEIGHTED: Mapping[str, str] = {
@@ -23,7 +23,6 @@ WEIGHTED: Mapping[str, str] = {
     "aten.conv2d.padding": "q8_conv2d",
     "aten.linear.default": "q8_linear",
 }
-INT32_MAX = 2**31 - 1
 
 
 def fuse_weighted(node: Node, draft: Draft, rules: FuseRules) -> Answer:
@@ -42,16 +41,11 @@ def fuse_weighted(node: Node, draft: Draft, rules: FuseRules) -> Answer:
              "align_bias_spec off, only one element tensors can be converted to Python scalars",
              w.qparams.scale.size)
         )  # fmt: skip
-    y = result(node, (x,), draft, rules.fold_activation)
-    if isinstance(y, Reject):
-        return y
-    geometry = _geometry(node, draft.constants[_const(w.codes)].type.sizes)
+    weight = draft.constants[const_name(w.codes)]
+    geometry = _geometry(node, weight.type.sizes)
     if isinstance(geometry, Reject):
         return geometry
-    bias = _bias(node, x, w, draft, rules)
-    if isinstance(bias, Reject):
-        return bias
-    return _fused(node, x, w, y, geometry, bias, draft, rules)
+    return q8(node, WEIGHTED[node.op], x, w, weight, node.args[2], geometry, draft, rules)
 
 
 def _weight_refused(w: Operand | None, x: Operand, node: Node, rules: FuseRules) -> Reject | None:
@@ -97,83 +91,35 @@ def _spread(arg: Arg, rank: int) -> tuple[Arg, ...]:
     return values * rank if len(values) == 1 else values
 
 
-def _bias(
-    node: Node, x: Operand, w: Operand, draft: Draft, rules: FuseRules
-) -> tuple[NDArray[np.int32], tuple[Note, ...], tuple[str, ...]] | Reject:
-    """The int32 bias codes, notes, and the dequantize matched on the way."""
-    arg = node.args[2]
-    channels = draft.constants[_const(w.codes)].type.sizes[0]
-    if arg is None:
-        return np.zeros(channels, np.int32), (), ()
-    x_scale = float(x.qparams.scale[0])
-    matched: tuple[str, ...] = ()
-    notes: tuple[Note, ...] = ()
-    if isinstance(arg, Const):
-        real = draft.constants[arg.name].array
-    else:
-        source = draft[next(node.with_args([arg]).refs()).node]
-        if source.op not in DEQUANTIZE or not isinstance(source.args[0], Const):
-            return Reject(("its bias %{} is computed at run time", source.name))
-        matched = (source.name,)
-        codes = draft.constants[source.args[0].name].array
-        stated = _bias_qparams(source, draft)
-        expected = bias_scale(x_scale, w.qparams.scale).astype(np.float32)
-        kept = np.array_equal(stated[0], np.broadcast_to(expected, stated[0].shape))
-        if codes is not None and kept and not stated[1].any():
-            return codes.astype(np.int32), (), matched
-        notes = (Note("bias", ("bias requantized: its scale {} is not x_scale * w_scale {}",
-                               float(stated[0].flat[0]), float(expected.flat[0]))),)  # fmt: skip
-        real = None if codes is None else (codes.astype(np.float64) - stated[1]) * stated[0]
-    if real is None:
-        return Reject(("its bias has no values",))
-    wanted = bias_codes(real, x_scale, w.qparams.scale)
-    over = np.flatnonzero(np.abs(wanted) > INT32_MAX)
-    if over.size:
-        worst = int(over[np.argmax(np.abs(wanted[over]))])
-        told = (
-            "bias of channel {} is {:.6g}, code {:.4g}, beyond int32 ({} of {} channels are); its "
-            "least admissible scale is {:.4g}",
-            worst, float(real[worst]), float(wanted[worst]), over.size, wanted.size,
-            abs(float(real[worst])) / INT32_MAX,
-        )  # fmt: skip
-        if rules.strict:
-            raise QParamError(f"%{node.name}: " + told[0].format(*told[1:]))
-        return Reject(told)
-    return wanted.astype(np.int32), notes, matched
-
-
-def _bias_qparams(node: Node, draft: Draft) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Scale and zero point of an imported bias; the derived scale may leave a tensor's domain."""
-    try:
-        q = read_qparams(node, draft)
-        return q.scale, q.zero_point.astype(np.int64)
-    except QParamError:
-        scale, zero = node.args[1], node.args[2]
-        s = draft.constants[scale.name].array if isinstance(scale, Const) else scale
-        z = draft.constants[zero.name].array if isinstance(zero, Const) else zero
-        return (
-            np.atleast_1d(np.asarray(s, np.float64)).astype(np.float32),
-            np.atleast_1d(np.asarray(z, np.int64)),
-        )
-
-
-def _fused(
+def q8(
     node: Node,
+    op: str,
     x: Operand,
     w: Operand,
-    y: Result,
+    weight: Constant,
+    bias_arg: Arg,
     geometry: tuple[Arg, ...],
-    bias: tuple[NDArray[np.int32], tuple[Note, ...], tuple[str, ...]],
     draft: Draft,
     rules: FuseRules,
-) -> Rewrite:
-    codes, notes, bias_nodes = bias
+    passed: tuple[str, ...] = (),
+) -> Rewrite | Reject:
+    """The q8 `op` of a node with quantized input x and the constant weight w, codes [O, ...].
+
+    weight: the constant that w.codes names, added to the graph if it is new. bias_arg: the node's
+    bias as it stands, or None. passed: nodes between the dequantize of w and this one.
+    """
+    y = result(node, (x,), draft, rules.fold_activation)
+    if isinstance(y, Reject):
+        return y
+    bias = bias_of(node, bias_arg, weight.type.sizes[0], x, w, draft, rules)
+    if isinstance(bias, Reject):
+        return bias
     scale = bias_scale(float(x.qparams.scale[0]), w.qparams.scale)
     r = ratio(scale, y.qparams.scale.astype(np.float64), node.name)
     multiplier, shift = multiplier_shift(r)
     low, high = y.code_range(node.name, rules)
     made: dict[str, NDArray[Any]] = {
-        "bias": codes,
+        "bias": bias.codes,
         "w_zero": w.qparams.zero_point,
         "bias_scale": scale,
         "out_multiplier": multiplier,
@@ -182,7 +128,7 @@ def _fused(
     ref = {key: Const(f"{node.name}/{key}") for key in made}
     fused = replace(
         node,
-        op=WEIGHTED[node.op],
+        op=op,
         args=(
             x.codes, w.codes, ref["bias"], *geometry, int(x.qparams.zero_point[0]), ref["w_zero"],
             ref["bias_scale"], ref["out_multiplier"], ref["out_shift"], float(y.qparams.scale[0]),
@@ -194,39 +140,48 @@ def _fused(
     granularity = (
         f"{w.qparams.scale.size} weight scales" if w.qparams.per_channel else "one weight scale"
     )
-    notes += _overflow(node, x, w, codes, draft)
+    name = const_name(w.codes)
+    new = {} if name in draft.constants else {name: weight}
     return Rewrite(
         fused,
-        (w.node.name, *bias_nodes, x.node.name, node.name, *y.names),
+        (w.node.name, *passed, *bias.matched, x.node.name, node.name, *y.names),
         ("dequantize, {}, {} become {}: {}, codes kept in {}..{}",
          short(node.op), y.words, fused.op, granularity, low, high),
-        {ref[key].name: Constant.of(value) for key, value in made.items()},
-        notes,
+        new | {ref[key].name: Constant.of(value) for key, value in made.items()},
+        (*bias.notes, *_overflow(x, w, weight, bias.codes)),
     )  # fmt: skip
 
 
 def _overflow(
-    node: Node, x: Operand, w: Operand, bias: NDArray[np.int32], draft: Draft
+    x: Operand, w: Operand, weight: Constant, bias: NDArray[np.int32]
 ) -> tuple[Note, ...]:
     """A warning if some input could wrap the int32 sum around."""
-    weight = draft.constants[_const(w.codes)]
     if weight.array is None or not weight.array.size:
         return ()
-    q = x.qparams
-    reach_x = max(q.high - int(q.zero_point[0]), int(q.zero_point[0]) - q.low)
     centred = weight.array.astype(np.int64) - w.qparams.spread(
         w.qparams.zero_point, weight.type.rank
     )
-    bound = prod(weight.type.sizes[1:]) * reach_x * int(np.abs(centred).max()) + int(
+    bound = prod(weight.type.sizes[1:]) * reach(x) * int(np.abs(centred).max()) + int(
         np.abs(bias.astype(np.int64)).max(initial=0)
     )
+    return wrap_warning(bound)
+
+
+def reach(x: Operand) -> int:
+    """How far a code of x may lie from its zero point."""
+    q = x.qparams
+    return max(q.high - int(q.zero_point[0]), int(q.zero_point[0]) - q.low)
+
+
+def wrap_warning(bound: int) -> tuple[Note, ...]:
+    """A warning if sums up to `bound` leave int32."""
     if bound <= INT32_MAX:
         return ()
-    return (
-        Note("warning", ("its int32 sum may reach {}, beyond 2^31 - 1, and wrap around", bound)),
-    )
+    told = ("its int32 sum may reach {}, beyond 2^31 - 1, and wrap around", bound)
+    return (Note("warning", told),)
 
 
-def _const(arg: Arg) -> str:
+def const_name(arg: Arg) -> str:
+    """The name of an argument known to be a constant."""
     assert isinstance(arg, Const)
     return arg.name

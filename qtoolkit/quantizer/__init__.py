@@ -11,13 +11,19 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from qtoolkit.errors import CalibrationError
+from qtoolkit.errors import CalibrationError, QParamError
 from qtoolkit.execution import match_inputs
 from qtoolkit.graph import Arg, Graph, Ref, map_leaves
 from qtoolkit.program import export, import_graph_module, import_program, quiet
 from qtoolkit.program.writes import twin
-from qtoolkit.quantizer.annotate import GRANULARITIES, Int8Quantizer
+from qtoolkit.quantizer.annotate import Int8Quantizer
+from qtoolkit.quantizer.config import (
+    GRANULARITIES,
+    QuantizationConfig,
+    get_symmetric_quantization_config,
+)
 from qtoolkit.quantizer.fold import Folded, fold_batch_norms, unhide
+from qtoolkit.quantizer.matrices import settle_transposes
 from qtoolkit.quantizer.observers import non_finite
 from qtoolkit.quantizer.torchao import convert_pt2e, prepare_pt2e
 from qtoolkit.quantizer.weights import observe_parameters, settle_scales, write_biases
@@ -26,11 +32,14 @@ from qtoolkit.trace import Step
 __all__ = [
     "GRANULARITIES",
     "Int8Quantizer",
+    "QuantizationConfig",
+    "get_symmetric_quantization_config",
     "quantize",
     "quantize_program",
     "quantize_steps",
     "quantized_program",
 ]
+Weights = str | QuantizationConfig
 NARROW_OR_WIDE = (torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -38,13 +47,14 @@ def quantize(
     module: torch.nn.Module,
     example: Any,
     calibration: Sequence[Any],
-    weights: str = "per-channel",
+    weights: Weights = "per-channel",
     strict: bool = False,
 ) -> Graph:
     """Quantize a module in eval mode to int8; the Graph has quantize and dequantize nodes.
 
     calibration: one tuple of forward's arguments for each batch, shaped like `example`. weights:
-    "per-channel" (one scale per output channel) or "per-tensor". Raises CalibrationError for NaN,
+    "per-channel" (one scale per output channel), "per-tensor", or what
+    get_symmetric_quantization_config gives. Raises CalibrationError for NaN,
     inf or no data, QParamError for a scale outside the contract, and, if strict, where a weight
     scale had to be raised for its bias.
     """
@@ -55,7 +65,7 @@ def quantize_steps(
     module: torch.nn.Module,
     example: Any,
     calibration: Sequence[Any],
-    weights: str = "per-channel",
+    weights: Weights = "per-channel",
     strict: bool = False,
 ) -> tuple[Graph, tuple[Step, ...]]:
     """As quantize, with a step for each weight that is raised, dead or underflowed."""
@@ -75,7 +85,7 @@ def in_float32(module: Any, data: Any) -> tuple[Any, Any]:
 def quantize_program(
     program: ExportedProgram,
     calibration: Sequence[Any],
-    weights: str = "per-channel",
+    weights: Weights = "per-channel",
     strict: bool = False,
 ) -> tuple[Graph, tuple[Step, ...]]:
     """As quantize_steps, for a program already exported, which is left as it is."""
@@ -89,7 +99,10 @@ def quantize_program(
 
 
 def quantized_program(
-    module: torch.nn.Module, example: Any, calibration: Sequence[Any], weights: str = "per-channel"
+    module: torch.nn.Module,
+    example: Any,
+    calibration: Sequence[Any],
+    weights: Weights = "per-channel",
 ) -> ExportedProgram:
     """As quantize, but a program of torch with quantize and dequantize ops, for other compilers."""
     module, (example, calibration) = in_float32(module, (example, batches(calibration)))
@@ -103,7 +116,7 @@ def _converted(
     program: ExportedProgram,
     captured: Graph,
     calibration: Sequence[Any],
-    weights: str,
+    weights: Weights,
     strict: bool,
 ) -> tuple[fx.GraphModule, tuple[Step, ...], dict[str, str], Sequence[Folded]]:
     """The program after convert_pt2e, the steps of its scales, readable names, what was folded."""
@@ -111,15 +124,30 @@ def _converted(
     with quiet(), torch.no_grad():
         module = program.module(check_guards=False)
         make_functional(module)
+        transposed = settle_transposes(module)
         folded = fold_batch_norms(module)
         prepared = prepare_pt2e(module, quantizer)
         parameters = observe_parameters(prepared, quantizer)
         calibrate(prepared, quantizer, captured, calibration)
         steps = settle_scales(parameters, strict)
-        converted = convert_pt2e(prepared)
+        converted = _convert(prepared, quantizer)
         unhide(converted)
-        names = write_biases(converted, parameters, {f.into: f.weight for f in folded})
+        names = write_biases(converted, parameters, {f.into: f.weight for f in folded}, transposed)
     return converted, steps, names, folded
+
+
+def _convert(prepared: fx.GraphModule, quantizer: Int8Quantizer) -> fx.GraphModule:
+    """convert_pt2e. Raises QParamError for a bias spec that is not as fine as the weight's."""
+    try:
+        converted: fx.GraphModule = convert_pt2e(prepared)
+    except ValueError as why:
+        if quantizer.config.align_bias_spec:
+            raise
+        raise QParamError(
+            f"align_bias_spec=False: per-channel weights, but a per-tensor bias spec ({why}); use "
+            "align_bias_spec=True or per-tensor weights"
+        ) from why
+    return converted
 
 
 def with_inputs(graph: Graph, names: Sequence[str]) -> Graph:

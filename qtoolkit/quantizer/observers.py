@@ -64,7 +64,7 @@ class WeightScale(ObserverBase):  # type: ignore[misc]
     """The scales of a weight, one for the tensor or one per output channel; symmetric.
 
     max_abs[O|1] is max|w|; `raise_for` widens the scales for a bias. Scales are rounded up to
-    float32, so no code passes 127.
+    float32, so no code passes quant_max.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class WeightScale(ObserverBase):  # type: ignore[misc]
         return np.flatnonzero(self.floor > self._unraised())
 
     def _unraised(self) -> NDArray[np.float64]:
-        return np.maximum(self.max_abs / WEIGHT_HIGH, EPS_WEIGHT)
+        return np.maximum(self.max_abs / self.quant_max, EPS_WEIGHT)
 
     @property
     def unraised(self) -> NDArray[np.float32]:
@@ -126,7 +126,7 @@ class WeightScale(ObserverBase):  # type: ignore[misc]
     @property
     def underflowed(self) -> NDArray[np.intp]:
         """Channels with weights so small that their own scale is none we may use."""
-        own = self.max_abs / WEIGHT_HIGH
+        own = self.max_abs / self.quant_max
         return np.flatnonzero((self.max_abs > 0) & (own < max(SCALE_LOW, EPS_WEIGHT)))
 
     def qparams(self, name: str = "weight") -> QParams:

@@ -14,15 +14,20 @@ from qtoolkit.errors import CalibrationError, QParamError
 from qtoolkit.qparams import bias_codes
 from qtoolkit.quantizer.annotate import Int8Quantizer
 from qtoolkit.quantizer.observers import ActivationRange, WeightScale, non_finite
+from qtoolkit.quantizer.plan import PRODUCTS, places
 from qtoolkit.trace import NO_EDIT, Step
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a conv or linear is quantized by: its node, weight, bias and the observers."""
+    """What a weighted op is quantized by: its node, weight, bias and the observers.
+
+    bias_name: the bias's own name where that is not told by the weight's.
+    """
 
     node: str
     weight: str
+    bias_name: str | None
     x: ActivationRange
     w: WeightScale
     bias: NDArray[np.float64] | None
@@ -40,12 +45,13 @@ def observe_parameters(
         if values is not None and not bool(torch.isfinite(values).all()):
             raise CalibrationError(non_finite(str(bias), values, "the weights"))
         # prepare_pt2e has put an observer before the op; values that share qparams share it.
-        source = node.args[0]
+        source = node.args[places(node).x]
         assert isinstance(source, fx.Node)
         x = prepared.get_submodule(str(source.target))
         assert isinstance(x, ActivationRange)
-        told = None if values is None else values.detach().double().numpy()
-        found.append(Parameters(node.name, str(weight.target), x, w, told))
+        told = None if values is None else values.detach().double().numpy().reshape(-1)
+        own = None if bias is None or str(node.target) not in PRODUCTS else str(bias.target)
+        found.append(Parameters(node.name, str(weight.target), own, x, w, told))
     return tuple(found)
 
 
@@ -90,12 +96,16 @@ def _settle(p: Parameters) -> Iterator[Step]:
 
 
 def write_biases(
-    converted: fx.GraphModule, parameters: Sequence[Parameters], folded: Mapping[str, str]
+    converted: fx.GraphModule,
+    parameters: Sequence[Parameters],
+    folded: Mapping[str, str],
+    transposed: Mapping[str, str],
 ) -> dict[str, str]:
     """Put the contract's bias codes in place of torch's; return readable names for attributes.
 
     torch quantizes a bias in float32, which is inexact above 2^24 and wraps beyond int32. folded:
-    the state-dict name of the weight of each node that took in a batch norm.
+    the state-dict name of the weight of each node that took in a batch norm; transposed: the name
+    of what an attribute holds.
     """
     names: dict[str, str] = {}
     by_name = {n.name: n for n in converted.graph.nodes}
@@ -103,15 +113,16 @@ def write_biases(
         if p.node not in by_name:
             continue  # Nothing reads it, and torch has removed it.
         node = by_name[p.node]
-        weight = folded.get(p.node, p.weight)
-        names |= _names(node.args[1], weight)
-        if p.bias is None:
+        at = places(node)
+        weight = folded.get(p.node, transposed.get(p.weight, p.weight))
+        names |= _names(node.args[at.weight], weight)
+        if p.bias is None or at.bias is None:
             continue
-        dequantize: Any = node.args[2]
-        names |= _names(dequantize, _bias_name(weight))
+        dequantize: Any = node.args[at.bias]
+        names |= _names(dequantize, p.bias_name or _bias_name(weight))
         codes = bias_codes(p.bias, float(p.x.qparams().scale[0]), p.w.scale)
         stored = operator.attrgetter(dequantize.args[0].target)(converted)
-        stored.data.copy_(torch.from_numpy(codes.astype(np.int32)))
+        stored.data.copy_(torch.from_numpy(codes.astype(np.int32)).reshape(stored.shape))
     return names
 
 

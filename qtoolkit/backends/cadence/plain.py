@@ -132,6 +132,7 @@ CADENCE: dict[str, tuple[tuple[tuple[str, str], WhyNot], ...]] = {
         (("quantized_add_asym8sxasym8s_asym8s", "per_tensor"), _of_dtype("int8")),
         (("quantized_add_asym8uxasym8u_asym8u", "per_tensor"), _of_dtype("uint8")),
     ),
+    "q8_matmul": ((("quantized_matmul", "default"), _bounds),),
     "q8_clamp": ((("quantized_relu", "per_tensor"), _relu_clamp),),
     "im2row": ((("im2row", "per_tensor"), _any),),
     "aten.max_pool2d.default": ((("quantized_max_pool2d_nchw", "default"), _codes_only),),

@@ -8,7 +8,7 @@ from llvmlite import binding
 
 from qtoolkit.backends import DeviceChoice, no_choice
 from qtoolkit.backends.engine import Engine, HostEngine
-from qtoolkit.backends.numba_cpu import cells, conv, conv_last, moving, pool
+from qtoolkit.backends.numba_cpu import cells, conv, conv_last, matmul, moving, pool
 from qtoolkit.backends.numba_cpu.bands import threads
 from qtoolkit.graph import Graph
 from qtoolkit.kernel import Kernel
@@ -17,6 +17,7 @@ from qtoolkit.ops import OPS
 FAST: dict[str, tuple[Kernel, ...]] = {
     **conv.KERNELS,
     **conv_last.KERNELS,
+    **matmul.KERNELS,
     **cells.KERNELS,
     **pool.KERNELS,
     **moving.KERNELS,

@@ -170,8 +170,8 @@ def _general(c: Conv) -> Callable[[Array], Array]:
     return run
 
 
-def _rows(packed: Packed, x_zero: int, scales: loops.Scales, codes: loops.CodeRule) -> Any:
-    """x[M, K] -> y[M, O]."""
+def row_products(packed: Packed, x_zero: int, scales: loops.Scales, codes: loops.CodeRule) -> Any:
+    """A function from x[M, K] to y[M, O]."""
     outputs = scales[0].size
 
     def run(x: Array) -> Array:
@@ -190,7 +190,7 @@ def _rows(packed: Packed, x_zero: int, scales: loops.Scales, codes: loops.CodeRu
 
 def _pointwise(c: Conv) -> Callable[[Array], Array]:
     packed = Packed.of(c.w.reshape(1, *c.w.shape[:2]), c.bias)
-    rows = _rows(packed, c.x_zero, c.scales, c.codes)
+    rows = row_products(packed, c.x_zero, c.scales, c.codes)
 
     def run(x: Array) -> Array:
         y: Array = rows(x.reshape(prod(x.shape[:3]), x.shape[3]))
@@ -243,7 +243,7 @@ def bind_linear(args: Sequence[Any]) -> Bound:
     outputs = w.shape[0]
     scales = rescaling(args[6], args[7], outputs, args[12])
     packed = Packed.of(_centred(w, w_zero)[None], bias)
-    rows = _rows(packed, int(x_zero), scales, code_rule(*args[9:13]))
+    rows = row_products(packed, int(x_zero), scales, code_rule(*args[9:13]))
 
     def run(x: Array) -> Array:
         y: Array = rows(contiguous(x).reshape(prod(x.shape[:-1]), x.shape[-1]))

@@ -10,7 +10,7 @@ from threading import Lock
 
 from qtoolkit.backends import DeviceChoice, reference
 from qtoolkit.backends.engine import Engine
-from qtoolkit.backends.vulkan import cells, moving, pool, weighted
+from qtoolkit.backends.vulkan import cells, matmul, moving, pool, weighted
 from qtoolkit.backends.vulkan.device import Device, DeviceInfo, devices
 from qtoolkit.backends.vulkan.dispatch import Bound, HostCall, Site
 from qtoolkit.backends.vulkan.engine import VulkanEngine
@@ -25,6 +25,7 @@ __all__ = ["Device", "DeviceInfo", "devices"]
 
 SHADERS: dict[str, tuple[Kernel, ...]] = {
     **weighted.KERNELS,
+    **matmul.KERNELS,
     **cells.KERNELS,
     **pool.KERNELS,
     **moving.KERNELS,

@@ -25,6 +25,7 @@ TEXTURES: dict[str, tuple[str, ...]] = {
     "q8_conv2d_depthwise": ("X", "Y"),
     "q8_conv2d_grouped": ("X", "Y"),
     "q8_linear": ("X", "Y"),
+    "q8_matmul": ("A", "B", "Y"),
     "q8_avg_pool2d": ("X", "Y"),
     "max_pool2d": ("Y",),
     "gather": ("Y",),
@@ -41,6 +42,7 @@ SWITCHES: dict[str, tuple[str, ...]] = {
     "q8_conv2d_pointwise": ("DOT",),
     "q8_conv2d_grouped": ("BYTES",),
     "q8_linear": ("DOT",),
+    "q8_matmul": ("DOT",),
     "gather": ("KEEP",),
 }
 
