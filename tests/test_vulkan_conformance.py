@@ -160,7 +160,8 @@ def test_lavapipe_has_the_features_that_shaders_can_use(device: Device) -> None:
 
 def test_every_exemplified_op_on_codes_has_a_shader() -> None:
     on_codes = [n for n in EXEMPLIFIED if "." not in n or OPS[n].moves]
-    assert not set(on_codes) - set(BY_SHADERS)
+    # Only lowering for Cadence makes ops with channels last; here they run on the host.
+    assert set(on_codes) - set(BY_SHADERS) == {"q8_conv2d_nhwc", "q8_conv1d_nlc", "im2row"}
 
 
 def test_examples_left_to_the_host_are_empty_vectors_of_rank_5_or_misaligned() -> None:

@@ -122,8 +122,10 @@ def _grown(
 def _axes(spec: OpSpec, example: Example, case: Case) -> tuple[int, ...] | None:
     """Along which axes the example can be repeated without becoming another case."""
     for axes in GROWTH:
-        try:
-            twice, _ = one_node(spec, _repeated(spec, example, axes, [2] * len(axes)))
+        doublings = [[1 + (i <= j) for i in range(len(axes))] for j in range(len(axes))]
+        try:  # as _grown does it: one axis after the other
+            for factors in doublings:
+                twice, _ = one_node(spec, _repeated(spec, example, axes, factors))
         except (ShapeError, IndexError):
             continue
         types = twice["y"].types
