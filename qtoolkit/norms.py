@@ -1,6 +1,5 @@
 """Batch norms of a captured graph: what folding each into the op before it does to the weights."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ class BatchNorm:
 
     name: str
     where: str
+    module: str
     into: str | None
     why: str
     channels: int | None = None
@@ -54,7 +54,7 @@ class BatchNorms:
         """A row for each batch norm, by its node's name."""
         import pandas as pd
 
-        columns = list(BatchNorm.__dataclass_fields__)
+        columns = [c for c in BatchNorm.__dataclass_fields__ if c != "module"]
         return pd.DataFrame([asdict(r) for r in self.rows], columns=columns).set_index("name")
 
     def __repr__(self) -> str:
@@ -113,9 +113,9 @@ def why_not_folded(norm: Node, graph: Graph) -> str | None:
 
 
 def _row(norm: Node, graph: Graph) -> BatchNorm:
-    why, where = why_not_folded(norm, graph), str(norm.where)
+    why, where, module = why_not_folded(norm, graph), str(norm.where), norm.where.module
     if why is not None:
-        return BatchNorm(norm.name, where, None, why)
+        return BatchNorm(norm.name, where, module, None, why)
     source = norm.args[0]
     assert isinstance(source, Ref)
     conv = graph[source.node]
@@ -127,6 +127,7 @@ def _row(norm: Node, graph: Graph) -> BatchNorm:
     return BatchNorm(
         norm.name,
         where,
+        module,
         norm.name if others else conv.name,
         f"%{conv.name} has other readers: a copy of it takes the batch norm in" if others else "",
         a.size,
@@ -161,11 +162,6 @@ def spread(per_channel: Float64) -> float:
     """How far the largest channel stands above the median of the live ones; 1 if none lives."""
     live = per_channel[per_channel > 0]
     return float(live.max() / np.median(live)) if live.size else 1.0
-
-
-def layers(graph: Graph) -> Iterator[Node]:
-    """The convs and linears of constant weights."""
-    return (n for n in graph.nodes if _weighted(n, graph))
 
 
 def _weighted(node: Node, graph: Graph) -> bool:

@@ -65,7 +65,7 @@ class ActivationRanges:
         """A row for each value, by name."""
         import pandas as pd
 
-        columns = list(Range.__dataclass_fields__)
+        columns = [c for c in Range.__dataclass_fields__ if c != "module"]
         return pd.DataFrame([asdict(r) for r in self.rows], columns=columns).set_index("name")
 
     def to_json(self) -> dict[str, Any]:

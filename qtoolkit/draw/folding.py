@@ -7,14 +7,13 @@ from qtoolkit.draw.along import along
 from qtoolkit.draw.frame import SMALL, axis_labels, heading, start
 from qtoolkit.draw.palette import INK, MUTED, WIRE
 from qtoolkit.errors import BadInput
-from qtoolkit.graph import Graph
 from qtoolkit.norms import BatchNorms
 
 
-def batch_norms(found: BatchNorms, graph: Graph, ax: Axes | None = None) -> Axes:
+def batch_norms(found: BatchNorms, ax: Axes | None = None) -> Axes:
     """Largest over median channel of each weight, before and after its batch norm is folded in.
 
-    graph: the captured one. Raises BadInput where no batch norm was folded.
+    Raises BadInput where no batch norm was folded.
     """
     rows = found.folded
     if not rows:
@@ -34,7 +33,7 @@ def batch_norms(found: BatchNorms, graph: Graph, ax: Axes | None = None) -> Axes
     shown = [t for t in (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000) if t <= 1.3 * high]
     ax.set_yticks(shown, [str(t) for t in shown])
     ax.minorticks_off()
-    along(ax, [r.into or r.name for r in rows], [graph[r.name].where.module for r in rows])
+    along(ax, [r.into or r.name for r in rows], [r.module for r in rows])
     ax.legend(loc="upper right", ncols=2, fontsize=SMALL, frameon=False, labelcolor=MUTED,
               handletextpad=0.3, borderaxespad=0.1)  # fmt: skip
     told = (

@@ -7,20 +7,21 @@ from numpy.typing import NDArray
 
 from qtoolkit.draw.along import along
 from qtoolkit.draw.frame import SMALL, axis_labels, heading, joined, start
-from qtoolkit.draw.palette import ERROR, FLOAT, GRID, INK, INT8, MUTED, WIRE, ink
+from qtoolkit.draw.palette import ERROR, FLOAT, GRID, INK, INT8, MUTED, PAPER, WIRE, ink, mix
 from qtoolkit.errors import BadInput, UnknownName
 from qtoolkit.execution import Run
 from qtoolkit.ranges import ActivationRanges, Range
 
-WINDOW = 12  # steps that a picture of rounding shows
-SHOWN = 7  # values in it
+SHOWN = 7  # values that a picture of rounding shows
+APART = 1.62  # steps between them: the golden ratio, so that they fall everywhere between codes
+PALE = mix(INT8, PAPER, 0.55)
 
 
 def ranges(found: ActivationRanges, data: str = "", ax: Axes | None = None) -> Axes:
     """The observed range of every activation, in graph order, as a bar from least to greatest.
 
-    Behind an activation that clamps the bars are filled, elsewhere hatched pale; a white gap in
-    none: the scale is the bar's length, zero included, over 255. data says what calibrated.
+    Dark behind an activation that clamps, pale elsewhere. The scale is the bar's length, zero
+    included, over 255. data says in words what calibrated.
     """
     rows = found.rows
     ax = start(ax, 3.8)
@@ -28,13 +29,13 @@ def ranges(found: ActivationRanges, data: str = "", ax: Axes | None = None) -> A
     x = np.arange(len(rows))
     low, high = np.array([r.low for r in rows]), np.array([r.high for r in rows])
     clamped = np.array([r.clamps for r in rows])
-    for mask, color in ((clamped, INT8), (~clamped, WIRE)):
+    for mask, color in ((clamped, INT8), (~clamped, PALE)):
         ax.bar(x[mask], (high - low)[mask], 0.62, low[mask], color=color, linewidth=0, zorder=2)
     ax.axhline(0, color=INK, linewidth=0.8, zorder=3)
     room = 0.1 * float((high - low).max(initial=1e-6))
     ax.set_ylim(float(min(0, low.min())) - room, float(max(0, high.max())) + 2 * room)
     along(ax, [r.name for r in rows], [r.module for r in rows])
-    _legend(ax, ((INT8, "behind an activation that clamps"), (WIRE, "everything else")))
+    _legend(ax, ((INT8, "behind an activation that clamps"), (PALE, "everything else")))
     wide = max(rows, key=lambda r: r.scale)
     fine = min(rows, key=lambda r: r.scale)
     told = (
@@ -108,16 +109,18 @@ def _chosen(found: ActivationRanges, node: str | None) -> Range:
 
 
 def _sample(values: NDArray[np.float64], row: Range) -> NDArray[np.float64]:
-    """Up to SHOWN values a step or more apart, within WINDOW steps around the median one."""
-    inside = np.unique(values[(values >= row.low) & (values <= row.high) & (values != 0)])
+    """Up to SHOWN values a step or more apart, around the median one."""
+    least = row.scale / 100
+    inside = np.unique(values[(values >= row.low) & (values <= row.high) & (abs(values) > least)])
     if not inside.size:
         raise BadInput(f"%{row.name}: no value but zero lies in its range; choose another node")
     middle = inside[inside.size // 2]
-    near = inside[np.abs(inside - middle) <= row.scale * WINDOW / 2]
     chosen: list[float] = []
-    for target in np.linspace(near[0], near[-1], SHOWN):
-        value = float(near[np.argmin(np.abs(near - target))])
-        if not chosen or value - chosen[-1] >= row.scale:
+    for k in range(-(SHOWN // 2), SHOWN // 2 + 1):
+        target = middle + k * APART * row.scale
+        value = float(inside[np.argmin(np.abs(inside - target))])
+        near = abs(value - target) <= APART * row.scale / 2
+        if near and (not chosen or value - chosen[-1] >= row.scale):
             chosen.append(value)
     return np.array(chosen)
 

@@ -17,14 +17,14 @@ from qtoolkit.draw.frame import (
     margin_labels,
     start,
 )
-from qtoolkit.draw.palette import BAND, GRID, INK, MUTED, PER_CHANNEL, PER_TENSOR, ink
+from qtoolkit.draw.palette import BAND, GRID, INK, MUTED, PER_CHANNEL, PER_TENSOR, UNDERFLOW, ink
 from qtoolkit.weights import CODES, DEAD, MARKS, RAISED, UNDERFLOWED, LayerWeights, WeightErrors
 
-NAMED = 5
+NAMED, FEW = 5, 12
 # One mark each: dead and underflowed must not be taken for each other.
 MARK_WORDS = {
     DEAD: ("x", INK, "dead: all zero"),
-    UNDERFLOWED: ("v", PER_TENSOR, "underflowed: below every scale"),
+    UNDERFLOWED: ("v", UNDERFLOW, "underflowed: below every scale"),
     RAISED: ("^", PER_CHANNEL, "scale raised for the bias"),
 }
 
@@ -36,14 +36,15 @@ def weight_scales(found: WeightErrors, ax: Axes | None = None) -> Axes:
     """
     layers = found.layers
     ax = start(ax, 4.2)
+    size, alpha = (5.0, 0.7) if len(layers) <= FEW else (2.6, 0.28)
     ax.set_yscale("log")
     axis_labels(ax, "", "weight scale (log)")
     for x, layer in enumerate(layers):
         live = np.ones(layer.max_abs.size, bool)
         live[[*layer.marks[DEAD], *layer.marks[UNDERFLOWED]]] = False
         scales = layer.channel.scale[live]
-        ax.plot(np.full(scales.size, x), scales, "o", color=PER_CHANNEL, markersize=2.6,
-                alpha=0.28, markeredgewidth=0, zorder=2, gid="channels")  # fmt: skip
+        ax.plot(np.full(scales.size, x), scales, "o", color=PER_CHANNEL, markersize=size,
+                alpha=alpha, markeredgewidth=0, zorder=2, gid="channels")  # fmt: skip
         ax.plot([x - 0.36, x + 0.36], [layer.tensor.scale[0]] * 2, color=PER_TENSOR, linewidth=2.4,
                 zorder=3, solid_capstyle="butt", gid="tensor")  # fmt: skip
     along(ax, [layer.name for layer in layers], [layer.module for layer in layers])
@@ -115,8 +116,8 @@ def weight_channels(found: WeightErrors, node: str | None = None, ax: Axes | Non
     axis_labels(ax, f"{order.size} output channels, largest first", "SQNR of the channel, dB")
     _key(ax, ((PER_CHANNEL, "o", "one scale per channel"), (PER_TENSOR, "o", "one per tensor")))
     lost, dead = int(layer.tensor.lost.sum()), layer.marks[DEAD].size
-    told = f"With one scale per tensor {lost} live channels have lost every code (0 dB)"
-    told += f"; {dead} dead ones are left out." if dead else "."
+    told = f"With one scale per tensor, channels alive that have lost every code (0 dB): {lost}"
+    told += f"; dead ones, left out: {dead}." if dead else "."
     heading(ax, f"SQNR of each channel of {layer.name}",
             f"{joined(layer.where, layer.kind)}\n{told}")  # fmt: skip
     return ax
@@ -132,9 +133,9 @@ def weight_marks(found: WeightErrors, ax: Axes | None = None) -> Axes:
         last = max(1, layer.max_abs.size - 1)
         for mark in MARKS:
             at = layer.marks[mark] / last
-            marker, color, _ = MARK_WORDS[mark]
-            ax.plot(at, np.full(at.size, y), marker, color=color, zorder=4 if mark == DEAD else 3,
-                    markersize=5, markeredgewidth=1.5 if marker == "x" else 0, gid=mark)  # fmt: skip
+            (marker, color, _), wide = MARK_WORDS[mark], 1.5 if mark == DEAD else 0
+            ax.plot(at, np.full(at.size, y), marker, color=color, markersize=5,
+                    markeredgewidth=wide, zorder=3 + (mark == DEAD), gid=mark)  # fmt: skip
         ax.annotate(_counts(layer), (1, y), xytext=(9, 0), textcoords="offset points",
                     va="center", fontsize=SMALL, color=MUTED)  # fmt: skip
     ax.set_yticks(range(len(marked)), [one.name for one in marked])
@@ -200,4 +201,4 @@ def _key(ax: Axes, parts: Sequence[tuple[str, str, str]]) -> None:
         for color, marker, text in parts
     ]  # fmt: skip
     ax.legend(handles=handles, loc="upper left", ncols=len(parts), fontsize=SMALL, frameon=False,
-              labelcolor=MUTED, handletextpad=0.3, columnspacing=1.6, borderaxespad=0.1)  # fmt: skip
+              labelcolor=MUTED, handletextpad=0.3, borderaxespad=0.1)  # fmt: skip
