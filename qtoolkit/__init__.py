@@ -42,6 +42,12 @@ FACE: dict[str, tuple[str, str | None]] = {
     "quantize": ("qtoolkit.quantizer", "quantize"),
     "run_float": ("qtoolkit.program", "run_float"),
     "save": ("qtoolkit.graphfile", "save"),
+    "activation_ranges": ("qtoolkit.ranges", "activation_ranges"),
+    "batch_norms": ("qtoolkit.norms", "batch_norms"),
+    "in_place": ("qtoolkit.program.inplace", "in_place"),
+    "list_captured": ("qtoolkit.program.inplace", "list_captured"),
+    "quantize_steps": ("qtoolkit.quantizer", "quantize_steps"),
+    "weight_errors": ("qtoolkit.weights", "weight_errors"),
     "widgets": ("qtoolkit.widgets", None),
 }
 
@@ -62,6 +68,7 @@ if TYPE_CHECKING:
     from qtoolkit.graph import DType as DType
     from qtoolkit.graph import Graph as Graph
     from qtoolkit.graphfile import save as save
+    from qtoolkit.norms import batch_norms as batch_norms
     from qtoolkit.passes.place import CostModel as CostModel
     from qtoolkit.passes.rules import FuseRules as FuseRules
     from qtoolkit.passes.rules import PlaceRules as PlaceRules
@@ -71,12 +78,17 @@ if TYPE_CHECKING:
     from qtoolkit.placement import place as place
     from qtoolkit.program import capture as capture
     from qtoolkit.program import run_float as run_float
+    from qtoolkit.program.inplace import in_place as in_place
+    from qtoolkit.program.inplace import list_captured as list_captured
     from qtoolkit.qparams import QParams as QParams
     from qtoolkit.quantizer import (
         get_symmetric_quantization_config as get_symmetric_quantization_config,
     )
     from qtoolkit.quantizer import quantize as quantize
+    from qtoolkit.quantizer import quantize_steps as quantize_steps
+    from qtoolkit.ranges import activation_ranges as activation_ranges
     from qtoolkit.trace import Trace as Trace
+    from qtoolkit.weights import weight_errors as weight_errors
 else:
 
     def __getattr__(name):

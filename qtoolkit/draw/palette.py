@@ -21,6 +21,7 @@ COPY = "#CC79A7"
 BORDER = "#F0E442"
 ERROR = "#6A7885"
 ROUNDING = "#E9ECEF"
+UNDERFLOW = "#882255"  # Paul Tol's wine
 
 GRANULARITY: Mapping[str, str] = MappingProxyType(
     {"per-channel": PER_CHANNEL, "per-tensor": PER_TENSOR}

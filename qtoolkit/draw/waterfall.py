@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 
 from qtoolkit.comparison import Comparison
+from qtoolkit.draw.along import along
 from qtoolkit.draw.frame import (
     SMALL,
     Label,
@@ -18,11 +19,9 @@ from qtoolkit.draw.frame import (
     start,
 )
 from qtoolkit.draw.measured import Key, Nodes, Point, Side, sides_of
-from qtoolkit.draw.modules import Block, blocks
-from qtoolkit.draw.palette import BAND, MUTED, ink
+from qtoolkit.draw.palette import ink
 from qtoolkit.errors import BadInput
 
-NAMED = 24
 GAINERS = 6
 LEAST_GAIN = 3.0
 
@@ -77,45 +76,8 @@ def _limits(ax: Axes, sides: Sequence[Side], count: int) -> None:
 def _blocks(ax: Axes, keys: Sequence[Key], sides: Sequence[Side]) -> None:
     """Shade every other module and name it, or name each node where there are few."""
     of = {key: point for side in reversed(sides) for key, point in side.points.items()}
-    if len(keys) <= NAMED:
-        names = [of[key].name for key in keys]
-        ax.set_xticks(range(len(keys)), names, rotation=40, ha="right", rotation_mode="anchor")
-        axis_labels(ax, "", "SQNR against float, dB")
-        return
-    found = blocks([of[key].module for key in keys])
-    for i, block in enumerate(found):
-        if i % 2 == 0:
-            ax.axvspan(block.first - 0.5, block.last + 0.5, color=BAND, zorder=0, linewidth=0)
-    texts, shared = _short_labels([b.label for b in found])
-    centres = [(b.first + b.last) / 2 for b in found]
-    ax.set_xticks(centres, texts)
-    for block, text in zip(found, texts, strict=True):
-        if not text:
-            _own_name(ax, block, len(keys))
-    words = f"module {shared}.N, in the order of the graph" if shared else "module"
-    axis_labels(ax, words, "SQNR against float, dB")
-
-
-def _own_name(ax: Axes, block: Block, count: int) -> None:
-    """Name a block that has no number below the axis, at the end of the row if it stands there."""
-    first, last = block.first == 0, block.last == count - 1
-    side = "left" if first else "right" if last else "center"
-    x = {"left": -0.8, "right": count - 0.2, "center": (block.first + block.last) / 2}[side]
-    ax.annotate(
-        block.label, (x, 0), xycoords=ax.get_xaxis_transform(), xytext=(0, -22),
-        textcoords="offset points", ha=side, va="top", fontsize=SMALL, color=MUTED,
-    )  # fmt: skip
-
-
-def _short_labels(labels: Sequence[str]) -> tuple[list[str], str]:
-    """Numbers alone for the family of blocks that has most members; that family's name."""
-    families = [label.rpartition(".")[0] for label in labels if "." in label]
-    shared = max(set(families), key=families.count) if families else ""
-    short = [
-        label.rpartition(".")[2] if shared and label.startswith(shared + ".") else ""
-        for label in labels
-    ]
-    return short, shared
+    along(ax, [of[key].name for key in keys], [of[key].module for key in keys])
+    axis_labels(ax, ax.get_xlabel(), "SQNR against float, dB")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 IMPORTED = "imported"
+NOTED = ("raised", "dead", "underflowed")  # steps of the quantizer that a report lists
 Progress = Callable[[str, float], None]
 
 
@@ -212,5 +213,6 @@ def _quantized(
     for granularity in GRANULARITIES:
         with clock.stage(f"quantize {granularity}"):
             found = quantize_program(program, model.calibration, granularity)
-        graphs[granularity], notes[granularity] = found
+        graphs[granularity] = found[0]
+        notes[granularity] = tuple(s for s in found[1] if s.kind in NOTED)
     return graphs, notes

@@ -9,8 +9,9 @@ import torch
 from qtoolkit.errors import BadInput, MissingDependency, UnknownName
 from qtoolkit.models.inputs import Sample, called, load_inputs
 from qtoolkit.models.model import RANDOM, Model, random_samples
+from qtoolkit.models.refused import refusals
 
-__all__ = ["MODELS", "RANDOM", "Model", "Sample", "load", "load_inputs"]
+__all__ = ["MODELS", "RANDOM", "Model", "Sample", "load", "load_inputs", "refusals"]
 
 # name -> module of this package whose make() builds the Model. Torch is imported only there.
 MODELS: Mapping[str, str] = {
@@ -20,6 +21,8 @@ MODELS: Mapping[str, str] = {
     "resnet18": "plain:resnet18",
     "mlp": "plain:mlp",
     "quantize-ops": "operators:quantize_ops",
+    "in-place": "small:in_place",
+    "odd-channels": "small:odd_channels",
 }
 
 

@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 
 
@@ -13,7 +13,9 @@ def quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with redirect_stdout(StringIO()), warnings.catch_warnings():
+        # torch.export prints the graph that it gives up on to stderr.
+        unread = StringIO()
+        with redirect_stdout(unread), redirect_stderr(unread), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -25,9 +25,10 @@ from qtoolkit.quantizer.config import (
 from qtoolkit.quantizer.fold import Folded, fold_batch_norms, unhide
 from qtoolkit.quantizer.matrices import settle_transposes
 from qtoolkit.quantizer.observers import non_finite
+from qtoolkit.quantizer.told import annotated, observed
 from qtoolkit.quantizer.torchao import convert_pt2e, prepare_pt2e
 from qtoolkit.quantizer.weights import observe_parameters, settle_scales, write_biases
-from qtoolkit.trace import Step
+from qtoolkit.trace import Chain, Step
 
 __all__ = [
     "GRANULARITIES",
@@ -67,8 +68,10 @@ def quantize_steps(
     calibration: Sequence[Any],
     weights: Weights = "per-channel",
     strict: bool = False,
-) -> tuple[Graph, tuple[Step, ...]]:
-    """As quantize, with a step for each weight that is raised, dead or underflowed."""
+) -> tuple[Graph, Chain]:
+    """As quantize, with its steps: each pattern 'annotated', each 'range' observed, and each weight
+    'raised' for its bias, 'dead' or 'underflowed'.
+    """
     module, (example, calibration) = in_float32(module, (example, batches(calibration)))
     return quantize_program(export(module, example), calibration, weights, strict)
 
@@ -87,15 +90,15 @@ def quantize_program(
     calibration: Sequence[Any],
     weights: Weights = "per-channel",
     strict: bool = False,
-) -> tuple[Graph, tuple[Step, ...]]:
+) -> tuple[Graph, Chain]:
     """As quantize_steps, for a program already exported, which is left as it is."""
-    captured = import_program(program)
+    captured, calibration = import_program(program), batches(calibration)
     converted, steps, names, folded = _converted(program, captured, calibration, weights, strict)
     with quiet():
         example = [n.meta["val"] for n in converted.graph.find_nodes(op="placeholder")]
         specs = program.call_spec.in_spec, program.call_spec.out_spec
         graph = import_graph_module(converted, tuple(example), origins(folded), names, specs)
-    return with_inputs(graph, captured.inputs), steps
+    return with_inputs(graph, captured.inputs), Chain(steps)
 
 
 def quantized_program(
@@ -129,7 +132,10 @@ def _converted(
         prepared = prepare_pt2e(module, quantizer)
         parameters = observe_parameters(prepared, quantizer)
         calibrate(prepared, quantizer, captured, calibration)
-        steps = settle_scales(parameters, strict)
+        inputs = [n.name for n in prepared.graph.find_nodes(op="placeholder")]
+        called = dict(zip(inputs, captured.inputs, strict=True))
+        told = (*annotated(quantizer), *observed(quantizer, len(calibration), called))
+        steps = (*told, *settle_scales(parameters, strict))
         converted = _convert(prepared, quantizer)
         unhide(converted)
         names = write_biases(converted, parameters, {f.into: f.weight for f in folded}, transposed)
