@@ -112,3 +112,20 @@ def test_a_placement_notebook_runs_and_every_widget_leaves_a_picture(name, tmp_p
         pictures = sum("image/png" in o.get("data", {}) for o in outputs)
         drawn = cell.source.rstrip().endswith(";") or "qt.widgets." in cell.source
         assert pictures == (1 if cell.cell_type == "code" and drawn else 0), cell.source
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "model"), [("01_capture", "digits-cnn"), ("02_quantize", "odd-channels")]
+)
+def test_a_notebook_of_the_front_runs_and_draws(name, model, tmp_path, monkeypatch):
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", path)
+    source = ROOT / "notebooks" / f"{name}.ipynb"
+    done = papermill.execute_notebook(
+        source, tmp_path / f"{name}.ipynb", {"model": model}, progress_bar=False, cwd=tmp_path
+    )
+    outputs = [output for cell in done.cells for output in cell.get("outputs", [])]
+    assert not [o.text for o in outputs if o.get("name") == "stderr"]
+    drawn = sum(c.source.rstrip().endswith(";") for c in code(source))
+    assert sum("image/png" in o.get("data", {}) for o in outputs) == drawn > 0
